@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make demo` and `make test` set up what they use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: help demo test test-slow lint types format clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fedrzo needs Python 3.11 or newer; found $$($(PYTHON) -V). Set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## FedRZO_nn against its H = 1 version on handwritten digits (under two minutes)
+	$(BIN)/fedrzo run demo --out demo
+
+test: $(READY) ## all tests but the slow ones
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-slow: $(READY) ## the tests that take minutes
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(READY) ## linter and formatter, as CI runs them
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## type checker
+	$(BIN)/mypy
+
+format: $(READY) ## format in place
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) demo runs dist build

@@ -1,0 +1,43 @@
+"""Federated optimisation of nonsmooth, nonconvex and hierarchical problems from loss values alone."""
+
+from fedrzo import engines, sets
+from fedrzo.blackbox import blackbox
+from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.errors import CheckpointError, DivergedError, FedrzoError, InputError
+from fedrzo.federation import Cost, Federation, Gathered, Reply
+from fedrzo.hierarchical import Bilevel, Minimax, TwoStage
+from fedrzo.methods import FedRZOnn, Method, State, method
+from fedrzo.problems import Nonsmooth
+from fedrzo.results import History, Result, Sweep
+from fedrzo.run import run, sweep
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bilevel",
+    "CheckpointError",
+    "ClientData",
+    "Cost",
+    "DivergedError",
+    "FedRZOnn",
+    "Federation",
+    "FedrzoError",
+    "Gathered",
+    "History",
+    "InputError",
+    "Method",
+    "Minimax",
+    "Nonsmooth",
+    "Reply",
+    "Result",
+    "Sampler",
+    "State",
+    "Sweep",
+    "TwoStage",
+    "blackbox",
+    "engines",
+    "method",
+    "run",
+    "sets",
+    "sweep",
+]

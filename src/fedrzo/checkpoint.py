@@ -1,0 +1,66 @@
+"""Checkpoints: all that a run needs to go on after it was killed, in one npz file without pickles."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrzo.errors import CheckpointError
+from fedrzo.files import write_file
+
+NAME = "checkpoint.npz"
+
+
+class Checkpoint(NamedTuple):
+    """A stored run: which one, how far it is, its histories and its engine's arrays."""
+
+    identity: dict[str, Any]
+    round: int
+    seconds: float
+    histories: list[dict[str, list]]
+    arrays: list[np.ndarray]
+
+    def write(self, folder: Path) -> None:
+        """Store the checkpoint; the former one stays until this one is whole."""
+        header = {
+            "identity": self.identity,
+            "round": self.round,
+            "seconds": self.seconds,
+            "histories": self.histories,
+        }
+        entries: dict[str, Any] = {f"array_{i:04d}": array for i, array in enumerate(self.arrays)}
+        buffer = io.BytesIO()
+        np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **entries)
+        write_file(folder / NAME, buffer.getvalue())
+
+    @classmethod
+    def read(cls, folder: Path) -> Checkpoint | None:
+        """Return what is stored in a folder, or None if nothing is."""
+        path = folder / NAME
+        if not path.exists():
+            return None
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                header = json.loads(stored["header"].tobytes())
+                arrays = [stored[name] for name in sorted(stored.files) if name.startswith("array_")]
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, json.JSONDecodeError) as error:
+            raise CheckpointError(
+                f"checkpoint: {path} is damaged ({type(error).__name__}); delete it to start anew, or restore a copy"
+            ) from None
+        return cls(header["identity"], header["round"], header["seconds"], header["histories"], arrays)
+
+    def check(self, identity: dict[str, Any], arrays: list[np.ndarray], folder: Path) -> None:
+        """Refuse to go on with another run than the one that was stored."""
+        for name, value in identity.items():
+            if self.identity.get(name) != value:
+                raise CheckpointError(
+                    f"checkpoint: {folder} holds a run with {name} = {self.identity.get(name)!r}, this one has {value!r}; "
+                    "use another folder, or resume=False to start anew"
+                )
+        if [(a.shape, a.dtype) for a in self.arrays] != [(a.shape, a.dtype) for a in arrays]:
+            raise CheckpointError(f"checkpoint: the arrays in {folder} do not fit this run; use another folder")

@@ -1,0 +1,126 @@
+"""One client's private view of a problem: all that a client step may use besides its arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.errors import InputError
+from fedrzo.federation import Roots, private_key
+from fedrzo.pytrees import index
+
+PyTree = Any
+FULL = "full"
+
+
+class Level(Protocol):
+    """One level of a problem as clients meet it: the problem itself, or its lower level at given points."""
+
+    dim: int
+    data: Any
+    sets: Any
+    copies: int  # how many points one loss value covers: 2 where a lower level is solved at x+v and x-v together
+
+    def value(self, *arguments: Any) -> jax.Array:
+        """Return the loss at flat vectors, the last argument being the batch."""
+
+    def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(x+v, batch) - value(x-v, batch)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """A client's view of one level.
+
+    Attributes:
+        level: the loss, the data and the sets.
+        index: the client's place in this level's data.
+        id: the client's name in the whole federation; its noise depends on it.
+        private: the key of the client's own sampling stream.
+        round: the round of the method at the top.
+        iteration: the index within the innermost `federation.repeat`, else 0.
+        points: what `federation.lower` last sent in this round (x, or the pair x+v, x-v), kept by the client.
+    """
+
+    level: Any
+    index: Any
+    id: Any
+    private: Any
+    round: Any = 0
+    iteration: Any = 0
+    points: Any = None
+
+    @classmethod
+    def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
+        """Return client i of a level whose clients are all here (a simulation, or a check)."""
+        roots = Roots.of(jax.random.key(0)) if roots is None else roots
+        return cls(level, i, i, private_key(roots, i), **clock)
+
+    @property
+    def dim(self) -> int:
+        """The length of the flat vector this level is solved for."""
+        return self.level.dim
+
+    def sample(self, key: jax.Array, batch_size: int | str) -> PyTree:
+        """Draw a batch; `"full"` stands for all of the client's samples.
+
+        The key is mixed with the client's private one, so who knows the key does not know the batch.
+        """
+        data = self.level.data
+        if batch_size == FULL:
+            return FULL if data.equal_size is None else data.whole(self.index)
+        words = jax.random.key_data(key)
+        mixed = jax.random.fold_in(jax.random.fold_in(self.private, words[0]), words[1])
+        return data.sample(mixed, self.index, self.id, int(batch_size))
+
+    def loss(self, *arguments: Any) -> jax.Array:
+        """Return the mean loss over a batch: `loss(x, batch)`, or `loss(x, y, batch)` at an upper level."""
+        return self._mean(self.level.value, arguments)
+
+    def gradient(self, *arguments: Any) -> jax.Array:
+        """Return the gradient of the mean loss over a batch with respect to the first argument."""
+        return self._mean(jax.grad(self.level.value), arguments)
+
+    def difference(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return loss(x+v) - loss(x-v) on one batch."""
+        return self._mean(lambda x, batch: self.level.pair(x, v, batch), (x, batch))
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Project onto the client's own set."""
+        return self.level.sets.project(self.index, x)
+
+    def cost(self, batch_size: int | str) -> Any:
+        """Return how many sample losses one loss value on such a batch takes."""
+        data = self.level.data
+        size: Any = batch_size
+        if batch_size == FULL:
+            size = jnp.asarray(data.sizes)[self.index] if data.equal_size is None else data.equal_size
+        return size * self.level.copies
+
+    def _mean(self, function: Any, arguments: tuple) -> Any:
+        """Apply a function to a batch; the full batch of a client of unusual size is walked through in chunks."""
+        *points, batch = arguments
+        if not isinstance(batch, str):
+            return function(*points, batch)
+
+        def add(k: Any, total: Any) -> Any:
+            singles, weights = self.level.data.chunk(self.index, k)
+            values = jax.vmap(lambda sample: function(*points, sample))(singles)
+            return total + jnp.tensordot(weights.astype(values.dtype), values, 1)
+
+        data = self.level.data
+        shape = jax.eval_shape(lambda: function(*points, index(data.chunk(self.index, 0)[0], 0)))
+        return jax.lax.fori_loop(0, data.chunks(self.index), add, jnp.zeros(shape.shape, shape.dtype))
+
+
+def check_batch_size(batch_size: Any, data: Any) -> None:
+    """Refuse a batch size that these data cannot serve."""
+    if batch_size == FULL:
+        if not hasattr(data, "sizes"):
+            raise InputError('batch_size: found "full", but a Sampler has no full batch; pass a whole number')
+        return
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError(f'batch_size: found {batch_size!r}; pass a whole number of at least 1, or "full"')

@@ -1,0 +1,21 @@
+"""Engines: the same method as one compiled program, client by client, or spread over machines."""
+
+from typing import Any
+
+from fedrzo.engines.loop import Loop
+from fedrzo.engines.simulation import Simulation
+from fedrzo.errors import InputError, nearest
+
+ENGINES = {engine.name: engine for engine in (Simulation, Loop)}
+
+
+def get(engine: Any) -> Any:
+    """Return an engine by its name, or as given."""
+    if not isinstance(engine, str):
+        return engine
+    if engine not in ENGINES:
+        raise InputError(f"engine: found {engine!r}{nearest(engine, ENGINES)}")
+    return ENGINES[engine]()
+
+
+__all__ = ["ENGINES", "Loop", "Simulation", "get"]

@@ -1,0 +1,327 @@
+"""The fast engine: all clients in one compiled program, on all devices there are.
+
+Clients are a vmapped axis, rounds and repeats are compiled loops, data are arguments. `loop.py` does the same thing client by
+client and is what this engine is tested against.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.client import Client
+from fedrzo.engines.progress import Progress
+from fedrzo.engines.tally import Tally, halves, total
+from fedrzo.federation import Cost, Gathered, Reply, Roots, private_key, step_name, weighted_mean
+from fedrzo.pytrees import index, nbytes
+
+PyTree = Any
+COHORT = 3  # the stream of the run's key that cohorts are drawn from
+TRACES = [0]  # how often a run was traced: tests check that new hyper-parameters do not retrace
+
+
+class Carry(NamedTuple):
+    """Everything that passes from one chunk of rounds to the next; arrays only, so it can be stored."""
+
+    state: PyTree
+    memory: PyTree
+    tally: Tally
+    progress: Progress
+
+
+class Ledger:
+    """What changes while a round is traced, shared by all views of one federation: counters and clients' memories."""
+
+    def __init__(self, tally: Tally, memory: dict[str, PyTree]) -> None:
+        self.tally = tally
+        self.memory = memory
+
+    def dynamic(self) -> tuple[Tally, dict[str, PyTree]]:
+        """Return what a compiled loop must carry."""
+        return self.tally, dict(self.memory)
+
+
+class SimulatedFederation:
+    """The federation's calls as compiled code; see `fedrzo.federation`."""
+
+    def __init__(self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, view: str = "") -> None:
+        self.level = level
+        self.ids = ids
+        self.weights = weights
+        self.clock = clock
+        self.ledger = ledger
+        self.view = view
+
+    def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
+        """Run one communication and return the weighted mean of the replies."""
+        values, _, weights = self.gather(step, *shared)
+        return weighted_mean(values, weights)
+
+    def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
+        """Run one communication and return the replies one by one."""
+        return Gathered(self._call(step, shared), self.ids, self.weights / jnp.sum(self.weights))
+
+    def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
+        """Apply `body` n times; n may be traced."""
+        base = self.clock.next_key()
+        kept = tuple(self.ledger.memory)
+
+        def once(i: Any, packed: Any) -> Any:
+            carry, (self.ledger.tally, self.ledger.memory) = packed
+            inner = SimulatedFederation(
+                self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.view
+            )
+            carry = body(inner, carry)
+            # Memories of lower views opened inside the body end with it.
+            self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
+            return carry, self.ledger.dynamic()
+
+        carry, dynamic = jax.lax.fori_loop(0, n, once, (carry, self.ledger.dynamic()))
+        self.ledger.tally, self.ledger.memory = dynamic
+        return carry
+
+    def lower(self, x: PyTree, method: Any) -> SimulatedFederation:
+        """Send x to all clients, once, and return their view of the lower level there."""
+        problem = self.clock.problem
+        level = problem.lower_level(x)
+        self.clock.points = x
+        self.ledger.tally = self.ledger.tally.plus(download_bytes=halves(nbytes(x) * problem.clients))
+        self.ledger.memory["lower"] = initial_memory(method, level)
+        ids = everyone(problem)
+        clock = self.clock.inside(self.clock.next_key(), self.clock.iteration)
+        return SimulatedFederation(level, ids, jnp.asarray(problem.client_weights), clock, self.ledger, "lower")
+
+    def key(self) -> jax.Array:
+        """Return a fresh key for the server's own draws."""
+        return self.clock.next_key()
+
+    def _call(self, step: Callable[..., Reply], shared: tuple) -> PyTree:
+        step_name(step)
+        key = self.clock.next_key()
+        memories = self.ledger.memory[self.view]
+
+        def one(i: jax.Array, memory: PyTree) -> Reply:
+            return step(self.clock.client(self.level, i), jax.random.fold_in(key, i), memory, *shared)
+
+        replies = jax.vmap(one)(self.ids, index(memories, self.ids))
+        if replies.memory is not None:
+            self.ledger.memory[self.view] = jax.tree.map(
+                lambda old, new: old.at[self.ids].set(new), memories, replies.memory
+            )
+        self._count(step, shared, replies)
+        return replies.value
+
+    def _count(self, step: Callable[..., Reply], shared: tuple, replies: Reply) -> None:
+        """Charge for one call: every participant receives what is shared and sends its value."""
+        clients = self.ids.shape[0]
+        lower = {"lower_rounds": halves(1)} if self.view else {}
+        if self.clock.problem.hierarchical:
+            lower["lower_steps"] = total(replies.steps, clients)
+        self.ledger.tally = self.ledger.tally.plus(
+            upload_bytes=halves(nbytes(replies.value)),
+            download_bytes=halves(nbytes(shared) * clients),
+            evaluations=total(replies.evaluations, clients),
+            gradients=total(replies.gradients, clients),
+            **lower,
+        )
+
+
+class Clock:
+    """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
+
+    def __init__(
+        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
+    ) -> None:
+        self.problem = problem
+        self.roots = roots
+        self.base = base
+        self.round = round
+        self.iteration = jnp.int32(iteration)
+        self.points = points
+        self.calls = 0
+
+    def next_key(self) -> jax.Array:
+        """Return the key of the next call."""
+        self.calls += 1
+        return jax.random.fold_in(self.base, self.calls - 1)
+
+    def inside(self, base: jax.Array, iteration: Any) -> Clock:
+        """Return the clock of one iteration of a repeat."""
+        key = jax.random.fold_in(base, iteration)
+        return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
+
+    def client(self, level: Any, i: jax.Array) -> Client:
+        """Return a client's view at this moment."""
+        private = private_key(self.roots, i)
+        return Client(level, i, i, private, self.round, self.iteration, self.points)
+
+
+def everyone(problem: Any) -> jax.Array:
+    """Return all clients' ids."""
+    return jnp.arange(problem.clients, dtype=jnp.int32)
+
+
+def initial_memory(method: Any, level: Any) -> PyTree:
+    """Return the clients' memories at the start, one row each."""
+    one = method.init_memory(level)
+    return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], level.clients, axis=0), one)
+
+
+def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.Array, jax.Array]:
+    """Draw who takes part in round r, without replacement; everyone if no size is given."""
+    weights = jnp.asarray(problem.client_weights)
+    if size is None or size == problem.clients:
+        return everyone(problem), weights
+    draw = jax.random.fold_in(jax.random.fold_in(key, COHORT), r)
+    ids = jnp.sort(jax.random.permutation(draw, everyone(problem))[:size])
+    return ids, weights[ids]
+
+
+def _rounds(method: Any, problem: Any, key: jax.Array, carry: Carry, span: tuple, size: int | None, mesh: Any) -> Carry:
+    """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
+    roots = Roots.of(key)
+
+    def one(r: jax.Array, carry: Carry) -> Carry:
+        ids, weights = cohort(problem, key, r, size)
+        if mesh is not None:
+            ids = jax.lax.with_sharding_constraint(ids, clients_sharding(mesh))
+        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
+        ledger = Ledger(carry.tally, {"": carry.memory})
+        federation = SimulatedFederation(problem, ids, weights, clock, ledger)
+        state = method.round(federation, carry.state, r)
+        return Carry(state, ledger.memory[""], ledger.tally, carry.progress.after(key, r, state.x))
+
+    return jax.lax.fori_loop(span[0], span[1], one, carry)
+
+
+@functools.partial(jax.jit, static_argnames=("size", "mesh", "many"), donate_argnames=("carry",))
+def _advance(
+    method: Any,
+    problem: Any,
+    key: jax.Array,
+    carry: Carry,
+    span: tuple,
+    *,
+    size: int | None,
+    mesh: Any,
+    many: bool,
+) -> Carry:
+    TRACES[0] += 1  # runs only while JAX traces
+
+    def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
+        return _rounds(method, problem, key, carry, span, size, mesh)
+
+    return (jax.vmap(run) if many else run)(method, key, carry)
+
+
+@functools.partial(jax.jit, static_argnames=("many",))
+def _evaluate(problem: Any, x: jax.Array, *, many: bool) -> dict[str, jax.Array]:
+    return (jax.vmap(problem.evaluate) if many else problem.evaluate)(x)
+
+
+class Simulation:
+    """The default engine.
+
+    Args:
+        devices: the JAX devices to share the clients among; all of the default platform if not given.
+    """
+
+    name = "simulation"
+
+    def __init__(self, devices: list | None = None) -> None:
+        self.devices = devices
+
+    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> SimulationSession:
+        """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
+        devices = self.devices or jax.devices()
+        return SimulationSession(methods, problem, keys, clients_per_round, devices)
+
+
+class SimulationSession:
+    """A run in progress. Everything it knows is in `carry` and `round`, both of which can be stored and restored."""
+
+    def __init__(self, methods: list, problem: Any, keys: list, size: int | None, devices: list) -> None:
+        self.many = len(methods) > 1
+        self.size = size
+        self.round = 0
+        self.mesh = clients_mesh(size or problem.clients, devices)
+        starts = [self._start(method, problem, key) for method, key in zip(methods, keys, strict=True)]
+        stack = (lambda *leaves: jnp.stack(leaves)) if self.many else (lambda leaf: leaf)
+        self.carry = self._place(jax.tree.map(stack, *starts))
+        self.method = self._place(jax.tree.map(stack, *methods))
+        self.key = self._place(jax.tree.map(stack, *keys))
+        self.problem = self._place(problem)
+
+    @staticmethod
+    def _start(method: Any, problem: Any, key: jax.Array) -> Carry:
+        state = jax.tree.map(jnp.asarray, method.init(problem, key))
+        return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
+
+    def _place(self, tree: PyTree) -> PyTree:
+        """Put arrays on the device, or a copy on each of several."""
+        if self.mesh is None:
+            return jax.device_put(tree)
+        return jax.device_put(tree, jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec()))
+
+    def advance(self, rounds: int) -> None:
+        """Run some more rounds."""
+        span = (jnp.int32(self.round), jnp.int32(self.round + rounds))
+        self.carry = _advance(
+            self.method,
+            self.problem,
+            self.key,
+            self.carry,
+            span,
+            size=self.size,
+            mesh=self.mesh,
+            many=self.many,
+        )
+        self.round += rounds
+
+    def evaluate(self) -> dict[str, np.ndarray]:
+        """Return what the problem monitors, one entry per run."""
+        row = _evaluate(self.problem, self.carry.state.x, many=self.many)
+        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
+
+    def costs(self) -> list[Cost]:
+        """Return the cumulative costs of each run."""
+        return [Tally(low, high).cost() for low, high in zip(*map(np.atleast_2d, self.carry.tally), strict=True)]
+
+    def states(self) -> list[PyTree]:
+        """Return each run's state, on the host."""
+        return self._each(self.carry.state)
+
+    def progress(self) -> list[Progress]:
+        """Return each run's record, on the host."""
+        return self._each(self.carry.progress)
+
+    def _each(self, tree: PyTree) -> list[PyTree]:
+        tree = jax.tree.map(np.asarray, tree)
+        if not self.many:
+            return [tree]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(self.key.shape[0])]
+
+    def store(self) -> list[np.ndarray]:
+        """Return everything that a later session needs to go on, as arrays."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self.carry)]
+
+    def restore(self, arrays: list[np.ndarray], round: int) -> None:
+        """Go on from stored arrays."""
+        self.carry = self._place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
+        self.round = round
+
+
+def clients_mesh(participants: int, devices: list) -> jax.sharding.Mesh | None:
+    """Return a mesh over as many devices as divide the participants evenly, or None for a single one."""
+    used = max(d for d in range(1, len(devices) + 1) if participants % d == 0)
+    return None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))
+
+
+def clients_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Return the sharding of an axis of clients."""
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))

@@ -1,0 +1,36 @@
+"""What can go wrong, each with one clear line.
+
+A message names the argument, says what was found and what to do. `InputError` is raised before any work starts.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedrzoError(Exception):
+    """Base of every error that this library raises on purpose."""
+
+
+class InputError(FedrzoError, ValueError):
+    """An argument cannot be used; nothing was started or written."""
+
+
+class MissingExtraError(FedrzoError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class CheckpointError(FedrzoError):
+    """A checkpoint cannot be read, or belongs to another run."""
+
+
+class DivergedError(FedrzoError):
+    """The iterate became non-finite; the message names the round."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint such as `; did you mean 'stepsize'?`, or the list of known names."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(options)}"

@@ -1,0 +1,274 @@
+"""Problems with a lower level: `Bilevel`, `Minimax` and `TwoStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets
+from fedrzo.errors import InputError
+from fedrzo.problems import Data, Loss, Problem, PyTree, check_data, check_function
+from fedrzo.pytrees import Layout, as_float, traced
+
+
+class Hierarchical(Problem):
+    """What problems with a lower level share: y, its sets, and the constants of the lower level."""
+
+    hierarchical = True
+
+    def _set_lower(
+        self,
+        y0: PyTree,
+        lower_constraint: Any,
+        lower_domain: Any,
+        modulus: float | None,
+        smoothness: float | None,
+    ) -> None:
+        self.lower_layout = Layout.of(y0, "y0")
+        self.y0 = self.lower_layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, "y0"), y0))
+        self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
+        self.lower_set = None
+        if lower_constraint is not None and self.lower_set_fn is None:
+            self.lower_set = _flat_set(lower_constraint, y0, self.lower_layout, "lower_constraint")
+        self.lower_domain = None
+        if lower_domain is not None:
+            self.lower_domain = _flat_set(lower_domain, self.layout.unravel(self.x0), self.layout, "lower_domain")
+        for name, constant in (("modulus", modulus), ("smoothness", smoothness)):
+            if constant is not None and not constant > 0:
+                raise InputError(f"{name}: found {constant!r}; pass a positive number, or None to have it estimated")
+        self.modulus, self.smoothness = modulus, smoothness
+
+    def value(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:  # type: ignore[override]
+        """Return the upper loss of one batch at flat x and y."""
+        return self.loss_fn(self.layout.unravel(x), self.lower_layout.unravel(y), batch)
+
+    def lower_set_at(self, x: jax.Array, *scenario: Any) -> sets.Set:
+        """Return Y(x), or Y(x, xi), as a set of flat vectors."""
+        if self.lower_set_fn is None:
+            return sets.Reals() if self.lower_set is None else self.lower_set
+        found = self.lower_set_fn(self.layout.unravel(x), *scenario)
+        return sets.flatten_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)))
+
+    def into_domain(self, x: jax.Array) -> jax.Array:
+        """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""
+        return x if self.lower_domain is None else self.lower_domain.project(x)
+
+
+LOWER = ("y0", "lower_set", "lower_domain")
+
+
+@traced("data", "x0", "sets", "client_weights", "test", "lower_data", *LOWER)
+class Bilevel(Hierarchical):
+    """Minimise the mean upper loss at (x, y(x)), where y(x) minimises the mean lower loss over Y(x).
+
+    Args:
+        loss: `loss(x, y, batch) -> scalar`.
+        lower: `lower(x, y, batch) -> scalar`, strongly convex and smooth in y.
+        data: the clients' data of the upper loss.
+        x0: the starting point.
+        y0: where the lower level starts.
+        constraint: a set for x, or one per client.
+        lower_data: the clients' data of the lower loss; the upper data if not given.
+        lower_constraint: a set for y, or a function of x that returns one.
+        lower_domain: a set on which the lower level is well behaved; it is then solved at the projection of x onto it.
+        modulus: mu, the strong convexity of the lower loss in y; estimated where not given.
+        smoothness: L, the Lipschitz constant of its gradient; likewise.
+        weights: `"uniform"` or `"samples"`, for both levels.
+        test: optional batch; `test_loss` is then monitored.
+        metrics: optional, `{name: metric(x, y, test)}`.
+        name: how the problem is called in tables.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        lower: Loss,
+        data: Data,
+        x0: PyTree,
+        y0: PyTree,
+        constraint: Any = None,
+        lower_data: Data | None = None,
+        lower_constraint: Any = None,
+        lower_domain: Any = None,
+        modulus: float | None = None,
+        smoothness: float | None = None,
+        *,
+        weights: str = "uniform",
+        test: PyTree = None,
+        metrics: Mapping[str, Callable] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
+        self.lower_fn = check_function(lower, "lower")
+        self.lower_data = check_data(data if lower_data is None else lower_data, "lower_data")
+        if self.lower_data.clients != self.data.clients:
+            raise InputError(
+                f"lower_data: found {self.lower_data.clients} clients, data has {self.data.clients}; give one entry each"
+            )
+        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+
+    def lower_level(self, points: jax.Array) -> LowerLevel:
+        """Return the lower level at one x (a vector) or at several at once (a matrix, one x per row)."""
+        return LowerLevel(self, jnp.atleast_2d(points))
+
+
+class Minimax(Bilevel):
+    """Minimise over x the maximum over y in Y(x) of the mean loss: the bilevel problem whose lower loss is minus the upper.
+
+    Args: as for `Bilevel`; `modulus` is the strong concavity in y.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        data: Data,
+        x0: PyTree,
+        y0: PyTree,
+        constraint: Any = None,
+        lower_constraint: Any = None,
+        lower_domain: Any = None,
+        modulus: float | None = None,
+        smoothness: float | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(
+            loss, Negative(check_function(loss, "loss")), data, x0, y0, constraint, None,
+            lower_constraint, lower_domain, modulus, smoothness, **more,
+        )  # fmt: skip
+
+
+traced("data", "x0", "sets", "client_weights", "test", "lower_data", *LOWER)(Minimax)
+
+
+class Negative:
+    """Minus a loss; equal for equal losses, so that compiled code is shared."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def __call__(self, *arguments: Any) -> jax.Array:
+        """Return minus the loss."""
+        return -self.loss(*arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Negative) and self.loss == other.loss
+
+    def __hash__(self) -> int:
+        return hash((Negative, self.loss))
+
+
+@traced("data", "x0", "sets", "client_weights", "test", *LOWER)
+class TwoStage(Hierarchical):
+    """Minimise the mean of `loss(x, y(x, xi), xi)`, where y(x, xi) solves the variational inequality of `map` over Y(x, xi).
+
+    Args:
+        loss: `loss(x, y, xi) -> scalar` for ONE scenario xi (a sample without its leading axis).
+        map: `map(x, y, xi) -> G`, of y's structure, strongly monotone in y.
+        data: the clients' scenarios, stored or drawn.
+        x0: the starting point.
+        y0: where lower-level solves start.
+        constraint: a set for x, or one per client.
+        lower_constraint: a set for y, or a function of (x, xi) that returns one.
+        lower_domain: as for `Bilevel`.
+        modulus: mu, the strong monotonicity of the map in y; estimated where not given.
+        smoothness: L, its Lipschitz constant in y; likewise.
+        weights: `"uniform"` or `"samples"`.
+        name: how the problem is called in tables.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        map: Callable,
+        data: Data,
+        x0: PyTree,
+        y0: PyTree,
+        constraint: Any = None,
+        lower_constraint: Any = None,
+        lower_domain: Any = None,
+        modulus: float | None = None,
+        smoothness: float | None = None,
+        *,
+        weights: str = "uniform",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(loss, data, x0, constraint, weights, None, None, name)
+        self.map_fn = check_function(map, "map")
+        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+
+    def map(self, x: jax.Array, y: jax.Array, xi: PyTree) -> jax.Array:
+        """Return the map at flat x and y, as a flat vector."""
+        return self.lower_layout.ravel(self.map_fn(self.layout.unravel(x), self.lower_layout.unravel(y), xi))
+
+
+class LowerLevel:
+    """The lower level of a bilevel problem at given points, as a single-level problem in all their y at once.
+
+    Solving at x+v and x-v together is one problem in the pair (y+, y-): one message carries both, both see the same samples.
+    """
+
+    def __init__(self, problem: Bilevel, points: jax.Array) -> None:
+        self.problem = problem
+        self.points = jax.vmap(problem.into_domain)(points)
+        self.copies = self.points.shape[0]
+        self.data = problem.lower_data
+        self.sets = LowerSets(self)
+        self.clients = problem.clients
+        self.dim = self.copies * problem.lower_layout.size
+
+    @property
+    def x0(self) -> jax.Array:
+        """The problem's y0, once per point."""
+        return jnp.tile(jnp.asarray(self.problem.y0), self.copies)
+
+    def value(self, y: jax.Array, batch: PyTree) -> jax.Array:
+        """Return the sum over the points of the lower loss of one batch."""
+        layout, lower = self.problem.layout, self.problem.lower_layout
+
+        def one(x: jax.Array, y: jax.Array) -> jax.Array:
+            return self.problem.lower_fn(layout.unravel(x), lower.unravel(y), batch)
+
+        return jnp.sum(jax.vmap(one)(self.points, self.split(y)))
+
+    def pair(self, y: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(y+v) - value(y-v)."""
+        return self.value(y + v, batch) - self.value(y - v, batch)
+
+    def split(self, y: jax.Array) -> jax.Array:
+        """Return the y of each point as the rows of a matrix."""
+        return y.reshape(self.copies, -1)
+
+
+class LowerSets:
+    """Y at each of a lower level's points; the same for every client."""
+
+    def __init__(self, level: LowerLevel) -> None:
+        self.level = level
+        self.identical = True
+        self.free = level.problem.lower_set is None and level.problem.lower_set_fn is None
+
+    def project(self, i: Any, y: jax.Array) -> jax.Array:
+        """Project each point's y onto its own Y(x)."""
+        del i
+        return y if self.free else self._each(lambda found, y: found.project(y), y).ravel()
+
+    def violation(self, i: Any, y: jax.Array) -> jax.Array:
+        """Return the largest violation over the points."""
+        del i
+        return jnp.zeros((), y.dtype) if self.free else jnp.max(self._each(lambda found, y: found.violation(y), y))
+
+    def _each(self, function: Callable, y: jax.Array) -> jax.Array:
+        level = self.level
+        return jax.vmap(lambda x, y: function(level.problem.lower_set_at(x), y))(level.points, level.split(y))
+
+
+def _flat_set(given: Any, example: PyTree, layout: Layout, argument: str) -> sets.Set:
+    if not isinstance(given, sets.Set):
+        raise InputError(f"{argument}: found {type(given).__name__}; pass a set such as fz.sets.Box(-1, 1)")
+    flat = sets.flatten_set(given, example, argument)
+    flat.check(layout.size, argument)
+    return flat

@@ -1,0 +1,149 @@
+"""What every method is: a frozen dataclass of hyper-parameters whose `round` reads like its listing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
+
+import jax
+import numpy as np
+
+from fedrzo.client import FULL, check_batch_size
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation
+from fedrzo.problems import Nonsmooth, Problem
+
+Schedule = float | int | Callable[[Any], Any]
+
+
+class State(NamedTuple):
+    """The smallest state a method can have: the server's x. Methods that keep more define their own, with a field x."""
+
+    x: Any
+
+
+class Method:
+    """A server program over a federation.
+
+    Numbers among the fields are traced: changing one never recompiles. Functions, strings and fields marked static (such
+    as a batch size, which is a shape) are part of the compiled program.
+    """
+
+    solves: ClassVar[tuple[type[Problem], ...]] = (Nonsmooth,)
+    needs_gradients: ClassVar[bool] = False
+    handles_constraints: ClassVar[bool] = True
+
+    def init(self, problem: Any, key: jax.Array) -> Any:
+        """Return the first state: a NamedTuple of arrays with a field x."""
+        del key
+        return State(jax.numpy.asarray(problem.x0))
+
+    def init_memory(self, problem: Any) -> Any:
+        """Return what each client remembers at the start (a pytree of arrays), or None if clients keep nothing."""
+        del problem
+
+    def round(self, federation: Federation, state: Any, r: Any) -> Any:
+        """Return the state after round r."""
+        raise TypeError(f"{type(self).__name__} does not define round")
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem that this method cannot solve, before anything starts."""
+        if not isinstance(problem, self.solves):
+            wanted = " or ".join(kind.__name__ for kind in self.solves)
+            raise InputError(f"problem: found {type(problem).__name__}; {type(self).__name__} solves {wanted}")
+        if not self.handles_constraints and not problem.sets.free:
+            raise InputError(f"constraint: {type(self).__name__} handles no constraints; use fz.FedRZOnn, or drop them")
+        if self.needs_gradients and getattr(problem.loss_fn, "is_blackbox", False):
+            raise InputError(f"loss: {type(self).__name__} needs gradients, a black box has none; use fz.FedRZOnn")
+        check_batch_size(getattr(self, "batch_size", 1), problem.data)
+
+
+def at(schedule: Schedule, r: Any) -> Any:
+    """Return a schedule's value at round r: the number itself, or the function's value."""
+    return schedule(r) if callable(schedule) else schedule
+
+
+def static(default: Any) -> Any:
+    """Declare a field that is part of the compiled program."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def method(cls: type) -> type:
+    """Make a class a frozen dataclass and a pytree whose numbers are leaves."""
+    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    fields = dataclasses.fields(cls)
+
+    def flatten(self: Any) -> tuple[tuple, tuple]:
+        children, names, fixed = [], [], []
+        for field in fields:
+            value = getattr(self, field.name)
+            if field.metadata.get("static") or value is None or isinstance(value, str | bool) or _is_function(value):
+                fixed.append((field.name, value))
+            else:
+                names.append(field.name)
+                children.append(value)
+        return tuple(children), (tuple(names), tuple(fixed))
+
+    def unflatten(aux: tuple, children: tuple) -> Any:
+        self: Any = object.__new__(cls)  # no __post_init__: leaves may be tracers or placeholders
+        for name, value in (*aux[1], *zip(aux[0], children, strict=True)):
+            object.__setattr__(self, name, value)
+        return self
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    cls.__repr__ = _repr  # type: ignore[assignment]
+    return cls
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, Method)
+
+
+def _repr(self: Any) -> str:
+    shown = []
+    for field in dataclasses.fields(self):
+        value = getattr(self, field.name)
+        if isinstance(value, jax.Array) or not _same(value, field.default):
+            shown.append(f"{field.name}={_show(value)}")
+    return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
+
+
+def _show(value: Any) -> str:
+    if _is_function(value):
+        return getattr(value, "__name__", repr(value))
+    return f"{value:g}" if isinstance(value, float) else repr(value)
+
+
+def positive(value: Any, argument: str) -> Any:
+    """Return a positive number as a float, leaving functions of the round and traced values alone."""
+    if callable(value) or isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not np.isfinite(value) or not value > 0:
+        raise InputError(f"{argument}: found {value!r}; pass a positive number")
+    return float(value)
+
+
+def count(value: Any, argument: str) -> Any:
+    """Return a whole number of at least one, leaving functions of the round and traced values alone."""
+    if callable(value) or isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or value != int(value) or value < 1:
+        raise InputError(f"{argument}: found {value!r}; pass a whole number of at least 1")
+    return int(value)
+
+
+def batch(value: Any) -> Any:
+    """Return a batch size: a whole number of at least one, or "full"."""
+    return value if value == FULL else count(value, "batch_size")
+
+
+def set_fields(self: Any, **values: Any) -> None:
+    """Store checked values in a frozen dataclass."""
+    for name, value in values.items():
+        object.__setattr__(self, name, value)

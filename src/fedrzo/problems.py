@@ -1,0 +1,184 @@
+"""The four classes of problems that a federation of clients can be asked to solve.
+
+`Nonsmooth` is the paper's (FL_nn), `Bilevel` (FL_bl), `Minimax` (FL_mm) and `TwoStage` (FL_2s). A problem holds one loss, the
+clients' data and their private sets; x (and y) may be any pytree, of which methods see one flat vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets
+from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.errors import InputError
+from fedrzo.monitor import mean_loss, worst_distance
+from fedrzo.pytrees import Layout, as_float, traced
+
+PyTree = Any
+Loss = Callable[..., jax.Array]
+Data = ClientData | Sampler
+
+
+class Problem:
+    """What the four classes share: x, the clients' data and sets, their weights, and what is monitored."""
+
+    copies = 1
+    hierarchical = False
+
+    def __init__(
+        self,
+        loss: Loss,
+        data: Data,
+        x0: PyTree,
+        constraint: Any,
+        weights: str,
+        test: PyTree,
+        metrics: Mapping[str, Callable] | None,
+        name: str | None,
+    ) -> None:
+        self.loss_fn = check_function(loss, "loss")
+        self.data = check_data(data, "data")
+        self.layout = Layout.of(x0, "x0")
+        self.x0 = self.layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, "x0"), x0))
+        self.sets = _family(constraint, x0, self.layout.size, data.clients)
+        self.weights = weights
+        self.client_weights = _weights(weights, data)
+        self.test = test if test is None else jax.tree.map(np.asarray, test)
+        self.metrics = tuple((metrics or {}).items())
+        self.name = name or type(self).__name__
+
+    def __repr__(self) -> str:
+        own = "" if self.sets.free else f", {self.sets.kinds} kind{'s' * (self.sets.kinds > 1)} of sets"
+        return f"{type(self).__name__}({self.name}: n = {self.dim}, {self.data!r}{own}, {self.layout.dtype})"
+
+    @property
+    def dim(self) -> int:
+        """The paper's n: the length of x as one flat vector."""
+        return self.layout.size
+
+    @property
+    def clients(self) -> int:
+        """The paper's m: how many clients there are."""
+        return self.data.clients
+
+    def precision(self) -> AbstractContextManager:
+        """Return the context in which this problem computes: float64 if x0 is, or if there is a lower level."""
+        wide = self.hierarchical or self.layout.dtype == np.float64
+        return jax.enable_x64(bool(wide or jax.config.read("jax_enable_x64")))
+
+    def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
+        """Return the loss of one batch at a flat x."""
+        return self.loss_fn(self.layout.unravel(x), batch)
+
+    def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(x+v) - value(x-v); both points go in one call, which a vectorised black box can exploit."""
+        plus, minus = jax.vmap(self.value, in_axes=(0, None))(jnp.stack([x + v, x - v]), batch)
+        return plus - minus
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Project a flat x onto the intersection of all clients' sets."""
+        return self.sets.intersection(x)
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
+        row = {"loss": mean_loss(self, x), "feasibility": worst_distance(self, x)}
+        if self.test is not None:
+            row["test_loss"] = self.value(x, self.test)
+            row |= {name: jnp.asarray(metric(self.layout.unravel(x), self.test)) for name, metric in self.metrics}
+        return row
+
+
+@traced("data", "x0", "sets", "client_weights", "test")
+class Nonsmooth(Problem):
+    """Minimise the weighted mean of the clients' losses over the intersection of their private sets.
+
+    Args:
+        loss: `loss(x, batch) -> scalar`, the mean over the batch; JAX-traceable, or wrapped by `fz.blackbox`. No gradient
+            is asked of it unless a first-order method is chosen.
+        data: `fz.ClientData` or `fz.Sampler`.
+        x0: the starting point, any pytree of float arrays. Its precision is the precision of the run.
+        constraint: a set for all clients, or one set per client, private to each.
+        weights: `"uniform"` (the paper's objective) or `"samples"`.
+        pair: optional, a faster `pair(x, v, batch)` for `loss(x+v, batch) - loss(x-v, batch)`.
+        test: optional batch; `test_loss` is then monitored.
+        metrics: optional, `{name: metric(x, test)}`, monitored too.
+        name: how the problem is called in tables.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        data: Data,
+        x0: PyTree,
+        constraint: Any = None,
+        *,
+        weights: str = "uniform",
+        pair: Callable | None = None,
+        test: PyTree = None,
+        metrics: Mapping[str, Callable] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
+        self.pair_fn = pair
+
+    def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""
+        if self.pair_fn is None:
+            return super().pair(x, v, batch)
+        return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
+
+
+def check_function(value: Any, argument: str) -> Callable:
+    """Return a function, or say what was found in its place."""
+    if not callable(value):
+        raise InputError(f"{argument}: found {type(value).__name__}, which cannot be called; pass a function")
+    return value
+
+
+def check_data(data: Any, argument: str) -> Data:
+    """Return clients' data, or say what was found in its place."""
+    if not isinstance(data, ClientData | Sampler):
+        raise InputError(
+            f"{argument}: found {type(data).__name__}; wrap it: fz.ClientData([samples of client 0, ...]), or fz.Sampler"
+        )
+    return data
+
+
+def _family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.SetFamily:
+    """Read `constraint`: nothing, one set for all, or one per client."""
+    if constraint is None:
+        constraint = sets.Reals()
+    shared = isinstance(constraint, sets.Set)
+    if not shared and not isinstance(constraint, Sequence):
+        raise InputError(
+            f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client"
+        )
+    members = [constraint] if shared else list(constraint)
+    if not shared and len(members) != clients:
+        raise InputError(
+            f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client"
+        )
+    flat = []
+    for i, member in enumerate(members):
+        argument = "constraint" if shared else f"constraint of client {i}"
+        if not isinstance(member, sets.Set):
+            raise InputError(f"{argument}: found {type(member).__name__}; pass a set such as fz.sets.Box(-1, 1)")
+        flat.append(sets.flatten_set(member, example, argument))
+        flat[-1].check(dim, argument)
+    return sets.stack_sets(flat)
+
+
+def _weights(weights: str, data: Data) -> np.ndarray:
+    if weights == "uniform":
+        return np.full(data.clients, 1.0 / data.clients)
+    if weights == "samples" and isinstance(data, ClientData):
+        return np.asarray(data.sizes) / data.samples
+    if weights == "samples":
+        raise InputError('weights: found "samples", but a Sampler has no sample counts; use "uniform"')
+    raise InputError(f'weights: found {weights!r}; pass "uniform" or "samples"')

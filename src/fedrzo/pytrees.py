@@ -1,0 +1,106 @@
+"""Small tools for pytrees: what is traced, what is static, and one flat vector for any tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import InputError
+
+T = TypeVar("T", bound=type)
+
+
+def traced(*names: str):  # type: ignore[no-untyped-def]
+    """Register a class as a pytree whose attributes `names` hold arrays and whose other attributes are static."""
+
+    def register(cls: T) -> T:
+        def flatten(self: Any) -> tuple[tuple, tuple]:
+            static = tuple((key, value) for key, value in vars(self).items() if key not in names)
+            return tuple(getattr(self, name) for name in names), static
+
+        def unflatten(static: tuple, children: tuple) -> Any:
+            self: Any = object.__new__(cls)  # no __init__: leaves may be placeholders, not arrays
+            for name, value in (*static, *zip(names, children, strict=True)):
+                object.__setattr__(self, name, value)
+            return self
+
+        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+        return cls
+
+    return register
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a pytree of float arrays lies in one flat vector. Hashable, so equal layouts share compiled code."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, tree: Any, argument: str) -> Layout:
+        """Read the layout of `tree`; `argument` is its name in error messages."""
+        leaves, treedef = jax.tree.flatten(tree)
+        if not leaves:
+            raise InputError(f"{argument}: found no arrays; pass an array or a pytree of arrays")
+        arrays = [as_float(leaf, argument) for leaf in leaves]
+        dtype = np.result_type(*arrays)
+        return cls(treedef, tuple(a.shape for a in arrays), np.dtype(dtype))
+
+    @property
+    def size(self) -> int:
+        """The length of the flat vector."""
+        return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    def ravel(self, tree: Any) -> Any:
+        """Flatten a tree of this layout (NumPy in, NumPy out; JAX in, JAX out)."""
+        leaves = self.treedef.flatten_up_to(tree)
+        if all(isinstance(leaf, np.ndarray | np.generic | float | int) for leaf in leaves):
+            return np.concatenate([np.asarray(leaf, self.dtype).ravel() for leaf in leaves])
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+
+    def unravel(self, flat: Any) -> Any:
+        """Cut a flat vector back into the tree."""
+        leaves, start = [], 0
+        for shape in self.shapes:
+            stop = start + int(np.prod(shape))
+            leaves.append(flat[start:stop].reshape(shape))
+            start = stop
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def as_float(leaf: Any, argument: str) -> np.ndarray:
+    """Return a leaf as a float NumPy array, or say what is wrong with it."""
+    try:
+        array = np.asarray(leaf)
+    except Exception as error:
+        raise InputError(f"{argument}: found {type(leaf).__name__}, which is not an array ({error})") from None
+    if array.dtype == object:
+        raise InputError(f"{argument}: found {type(leaf).__name__}, which is not an array of numbers")
+    if not np.issubdtype(array.dtype, np.floating):
+        raise InputError(f"{argument}: found dtype {array.dtype}; pass floating-point numbers, such as 0.0")
+    if array.dtype == np.float16:
+        raise InputError(f"{argument}: found dtype float16; pass float32 or float64")
+    if not np.all(np.isfinite(array)):
+        raise InputError(f"{argument}: found a value that is not finite; pass finite numbers")
+    return array
+
+
+def nbytes(tree: Any) -> int:
+    """Count the bytes of all arrays of a tree (abstract arrays too)."""
+    return sum(leaf.size * np.dtype(leaf.dtype).itemsize for leaf in map(jnp.asarray, jax.tree.leaves(tree)))
+
+
+def on_host(tree: Any) -> Any:
+    """Copy a tree of arrays to NumPy."""
+    return jax.tree.map(np.asarray, tree)
+
+
+def index(tree: Any, i: Any) -> Any:
+    """Take entry (or entries) `i` of the leading axis of every leaf."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[i], tree)

@@ -1,0 +1,256 @@
+"""What a run returns and how it is kept: `History`, `Result`, `Sweep`. Files are CSV, npz and TOML, all open formats."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tomli_w
+
+from fedrzo.errors import InputError, nearest
+from fedrzo.files import write_folder
+
+COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
+COLUMNS = ("round", *COST_COLUMNS, "seconds")
+
+
+class History:
+    """Columns of equal length: `round`, the cumulative costs, `seconds`, then the problem's own metrics. Row 0 is the start."""
+
+    def __init__(self, columns: dict[str, list] | None = None) -> None:
+        self._columns: dict[str, list] = {name: list(values) for name, values in (columns or {}).items()}
+
+    def append(self, row: dict[str, int | float]) -> None:
+        """Add a row."""
+        for name, value in row.items():
+            self._columns.setdefault(name, []).append(value)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._columns:
+            raise InputError(f"history: no column {name!r}{nearest(name, self._columns)}")
+        return np.array(self._columns[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), []))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self._columns == other._columns
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} rows: {', '.join(self._columns)})"
+
+    @property
+    def last(self) -> dict[str, int | float]:
+        """The newest row."""
+        return {name: values[-1] for name, values in self._columns.items()}
+
+    def to_dict(self) -> dict[str, list]:
+        """Return plain lists of Python numbers."""
+        return {name: list(values) for name, values in self._columns.items()}
+
+    def write(self, path: Path) -> None:
+        """Write a CSV file; floats keep all their digits."""
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self._columns)
+            writer.writerows(zip(*self._columns.values(), strict=True))
+
+    @classmethod
+    def read(cls, path: Path) -> History:
+        """Read what `write` wrote."""
+        with path.open(newline="") as file:
+            names, *rows = list(csv.reader(file))
+        return cls({name: [_number(row[j]) for row in rows] for j, name in enumerate(names)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The outcome of a run.
+
+    Attributes:
+        x: the last average, as the problem's pytree.
+        x_feasible: its projection onto the intersection of the clients' sets.
+        x_random: x at a synchronisation drawn uniformly from 0 .. rounds. It stands in for the theory's random iterate,
+            which falls inside a round and never reaches a server.
+        random_round: which synchronisation that was.
+        history: what was monitored and what it cost.
+        spec: what was run, in plain values.
+        compile_seconds: how long the first chunk took beyond a later one: compilation, shown apart.
+    """
+
+    x: Any
+    x_feasible: Any
+    x_random: Any
+    random_round: int
+    history: History
+    spec: dict[str, Any]
+    compile_seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        last = ", ".join(f"{name} = {_short(value)}" for name, value in self.history.last.items())
+        return f"Result({self.spec.get('method', '')} on {self.spec.get('problem', '')}: {last})"
+
+    def to_frame(self) -> Any:
+        """Return the history as a pandas DataFrame."""
+        from fedrzo.extras import require
+
+        return require("pandas", "plots").DataFrame(self.history.to_dict())
+
+    def plot(self, **options: Any) -> Any:
+        """Draw loss against rounds, bytes and evaluations; returns a matplotlib figure."""
+        from fedrzo import plots
+
+        return plots.curves({str(self.spec.get("method", "run")): [self.history]}, **options)
+
+    def save(self, folder: str | Path) -> None:
+        """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing."""
+        points = {name: getattr(self, name) for name in ("x", "x_feasible", "x_random")}
+        spec = {**self.spec, "random_round": self.random_round, "compile_seconds": self.compile_seconds}
+
+        def fill(target: Path) -> None:
+            self.history.write(target / "history.csv")
+            _write_trees(target / "arrays.npz", points)
+            (target / "spec.toml").write_text(tomli_w.dumps(spec))
+
+        write_folder(Path(folder), fill)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Result:
+        """Read what `save` wrote."""
+        folder = Path(folder)
+        for name in ("history.csv", "arrays.npz", "spec.toml"):
+            if not (folder / name).is_file():
+                raise InputError(f"folder: {folder} holds no {name}; pass a folder that result.save wrote")
+        spec = tomllib.loads((folder / "spec.toml").read_text())
+        points = _read_trees(folder / "arrays.npz")
+        random_round, seconds = spec.pop("random_round"), spec.pop("compile_seconds")
+        return cls(**points, random_round=random_round, history=History.read(folder / "history.csv"), spec=spec,
+                   compile_seconds=seconds)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Several settings, several seeds each, from one compiled run.
+
+    Attributes:
+        settings: the swept values of each setting.
+        results: for each setting, one `Result` per seed.
+    """
+
+    settings: list[dict[str, Any]]
+    results: list[list[Result]]
+
+    def __repr__(self) -> str:
+        return f"Sweep({len(self.settings)} settings x {len(self.results[0])} seeds)"
+
+    def values(self, setting: int, column: str) -> np.ndarray:
+        """Return one column of one setting, seeds by rows."""
+        return np.array([result.history[column] for result in self.results[setting]])
+
+    def band(self, setting: int, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return mean, low and high of the 95 % confidence band (Student's t over seeds)."""
+        return confidence_band(self.values(setting, column))
+
+    def best(self, column: str = "loss") -> int:
+        """Return the setting whose mean at the end is smallest; settings that diverged never win."""
+        ends = [self.values(i, column)[:, -1].mean() for i in range(len(self.settings))]
+        return int(np.argmin([value if math.isfinite(value) else math.inf for value in ends]))
+
+    def to_frame(self) -> Any:
+        """Return all histories as one long pandas DataFrame, with a column per swept value and one for the seed."""
+        from fedrzo.extras import require
+
+        pandas = require("pandas", "plots")
+        frames = [
+            pandas.DataFrame(result.history.to_dict()).assign(seed=seed, **setting)
+            for setting, results in zip(self.settings, self.results, strict=True)
+            for seed, result in enumerate(results)
+        ]
+        return pandas.concat(frames, ignore_index=True)
+
+    def plot(self, **options: Any) -> Any:
+        """Draw one curve per setting with its 95 % band; returns a matplotlib figure."""
+        from fedrzo import plots
+
+        names = [", ".join(f"{k} = {_short(v)}" for k, v in setting.items()) or "all" for setting in self.settings]
+        groups = [[result.history for result in results] for results in self.results]
+        return plots.curves(dict(zip(names, groups, strict=True)), **options)
+
+
+def confidence_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high of the 95 % confidence interval of the mean over the leading axis (Student's t)."""
+    from scipy import stats
+
+    mean, n = values.mean(axis=0), len(values)
+    if n == 1:
+        return mean, mean, mean
+    half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def _describe(tree: Any, leaves: list[np.ndarray]) -> Any:
+    """Describe a tree of containers in plain values, collecting its arrays; the inverse of `_rebuild`."""
+    if isinstance(tree, dict):
+        return {"dict": {str(key): _describe(value, leaves) for key, value in tree.items()}}
+    if isinstance(tree, list | tuple):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return {kind: [_describe(value, leaves) for value in tree]}
+    if not isinstance(tree, np.ndarray) and not jax.tree_util.all_leaves([tree]):
+        return _describe(jax.tree.leaves(tree), leaves)  # a user's own container comes back as a list
+    leaves.append(np.asarray(tree))
+    return len(leaves) - 1
+
+
+def _rebuild(shape: Any, leaves: list[np.ndarray]) -> Any:
+    if isinstance(shape, int):
+        return leaves[shape]
+    [(kind, content)] = shape.items()
+    if kind == "dict":
+        return {key: _rebuild(value, leaves) for key, value in content.items()}
+    values = [_rebuild(value, leaves) for value in content]
+    return values if kind == "list" else tuple(values)
+
+
+def _write_trees(path: Path, trees: dict[str, Any]) -> None:
+    arrays: dict[str, Any] = {}
+    for name, tree in trees.items():
+        leaves: list[np.ndarray] = []
+        shape = _describe(tree, leaves)
+        arrays[f"{name}.tree"] = np.array(json.dumps(shape))
+        arrays |= {f"{name}.{i}": leaf for i, leaf in enumerate(leaves)}
+    np.savez(path, **arrays)
+
+
+def _read_trees(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as stored:
+        names = [entry.removesuffix(".tree") for entry in stored.files if entry.endswith(".tree")]
+        trees = {}
+        for name in names:
+            count = sum(entry.startswith(f"{name}.") for entry in stored.files) - 1
+            leaves = [stored[f"{name}.{i}"] for i in range(count)]
+            trees[name] = _rebuild(json.loads(str(stored[f"{name}.tree"])), leaves)
+        return trees
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,216 @@
+"""What every set shares: the pytree registration, reading its numbers, and the public methods."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedrzo.errors import InputError
+
+
+class Rows(NamedTuple):
+    """A polyhedral set as `A y <= b, E y = f`."""
+
+    A: Array
+    b: Array
+    E: Array
+    f: Array
+
+
+def make_rows(n: int, dtype: Any, A: Any = None, b: Any = (), E: Any = None, f: Any = ()) -> Rows:
+    """Return `Rows` of one dtype; a pair that is left out has no rows."""
+    empty = np.zeros((0, n))
+    parts = (empty if A is None else A, b, empty if E is None else E, f)
+    return Rows(*(jnp.asarray(part, dtype) for part in parts))
+
+
+class Pytree:
+    """Registers each subclass, a frozen dataclass, as a pytree.
+
+    Fields marked `metadata={"static": True}` belong to the structure, all others are children. Rebuilding
+    skips `__post_init__`: JAX puts placeholders where numbers should be.
+    """
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_with_keys(cls, _flatten, lambda static, values: _rebuild(cls, static, values))
+
+    def _store(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def _flatten(node: Any) -> tuple[list[tuple[Any, Any]], tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
+    fields = dataclasses.fields(node)
+    names = tuple(field.name for field in fields if not field.metadata.get("static"))
+    static = tuple((field.name, getattr(node, field.name)) for field in fields if field.metadata.get("static"))
+    return [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in names], (names, static)
+
+
+def _rebuild(cls: Any, structure: Any, values: Any) -> Any:
+    names, static = structure
+    node = object.__new__(cls)
+    node._store(**dict(zip(names, values, strict=True)), **dict(static))
+    return node
+
+
+class Set(Pytree):
+    """A closed convex set in R^n.
+
+    A new kind of set is a `@dataclass(frozen=True, eq=False, repr=False)` that defines `_project` and
+    `_violation` on a flat vector, in JAX; `check` if its numbers fix n; `_row_count` and `_rows` if it is
+    polyhedral; `_ravelled` if its numbers may mirror a pytree.
+    """
+
+    def project(self, x: Any) -> Any:
+        """Return the point of the set nearest to the flat vector `x`, in the dtype of `x`."""
+        return self._project(self._vector(x))
+
+    def violation(self, x: Any) -> Array:
+        """Return the largest amount by which `x` breaks a constraint; zero inside, up to rounding."""
+        return self._violation(self._vector(x))
+
+    def distance(self, x: Any) -> Array:
+        """Return the Euclidean distance from `x` to its projection."""
+        gaps = jax.tree.map(lambda a, b: jnp.ravel(jnp.asarray(a) - b), x, self.project(x))
+        return norm(jnp.concatenate(jax.tree.leaves(gaps)))
+
+    def check(self, n: int, argument: str) -> None:
+        """Raise `InputError`, naming `argument`, if the set cannot act on vectors of length `n`."""
+
+    def _project(self, x: Array) -> Array:
+        raise NotImplementedError
+
+    def _violation(self, x: Array) -> Array:
+        raise NotImplementedError
+
+    def _row_count(self, n: int) -> int | None:
+        """Return how many linear constraints describe the set in R^n, or None if it is not polyhedral."""
+        return None
+
+    def _rows(self, n: int, dtype: Any) -> Rows:
+        """Return a polyhedral set's linear constraints."""
+        raise NotImplementedError
+
+    def _ravelled(self, example: Any) -> "Set":
+        """Return the set with numbers that mirror the pytree `example` laid out along its flat vector."""
+        return self
+
+    def _vector(self, x: Any) -> Array:
+        x = to_float(x)
+        if x.ndim != 1:
+            raise InputError(f"x: expected a flat vector, got shape {x.shape}; ravel it, or vmap over the others")
+        self.check(x.shape[0], "x")
+        return x
+
+    def _check_entries(self, name: str, n: int, argument: str) -> None:
+        """Check a number that may be given once for all entries of x, or once for each."""
+        value, kind = getattr(self, name), type(self).__name__
+        if not hasattr(value, "shape"):
+            raise InputError(f"{argument}: {kind} has {name} as a pytree; call flatten_set(set, x0) first")
+        if value.shape not in ((), (n,)):
+            raise InputError(
+                f"{argument}: {kind} has {name} of shape {value.shape}, but x has {n} entries; "
+                f"pass a scalar or {n} values"
+            )
+
+    def __repr__(self) -> str:
+        fields = (f"{field.name}={show(getattr(self, field.name))}" for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+
+def is_set(node: Any) -> bool:
+    """Tell whether a node of a pytree is a set; for `is_leaf`."""
+    return isinstance(node, Set)
+
+
+def to_float(x: Any) -> Array:
+    """Return `x` as a JAX array of its own floating dtype; whole numbers become floats."""
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+
+
+def norm(v: Array) -> Array:
+    """Return the Euclidean norm of a vector, with gradient zero (not NaN) at the origin."""
+    square = jnp.sum(v * v)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+def finfo(x: Array) -> Any:
+    """Return the floating-point limits of an array's dtype, also a 16-bit one."""
+    return jnp.finfo(x.dtype)  # type: ignore[no-untyped-call]
+
+
+def has_tracer(value: Any) -> bool:
+    """Tell whether some leaf has no value yet."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+
+
+def is_concrete(*values: Any) -> bool:
+    """Tell whether all values are plain arrays that can be looked at now."""
+    return all(isinstance(value, np.ndarray) for value in values)
+
+
+def numbers(value: Any, argument: str, infinite: bool = False) -> Any:
+    """Return a set's parameter as a float array, checked where its value is known.
+
+    Known values become NumPy arrays, which stay float64 even where JAX would round them now. A pytree that is
+    not a regular array is read leaf by leaf.
+    """
+    try:
+        array = jnp.asarray(value) if has_tracer(value) else np.asarray(value)
+    except (TypeError, ValueError):  # a ragged list, or a traced pytree
+        array = None
+    if array is None or array.dtype == object:
+        if not jax.tree_util.all_leaves([value]) and jax.tree.leaves(value):
+            return jax.tree.map(lambda v: numbers(v, argument, infinite), value, is_leaf=lambda v: v is not value)
+        raise InputError(f"{argument}: expected numbers, got {type(value).__name__}; pass a number or an array")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == bool):
+            raise InputError(f"{argument}: expected real numbers, got dtype {array.dtype}; pass floats")
+        array = array.astype(float)
+    if isinstance(array, np.ndarray):
+        _check_values(array, argument, infinite)
+    return array
+
+
+def _check_values(array: np.ndarray, argument: str, infinite: bool) -> None:
+    bad = np.isnan(array) if infinite else ~np.isfinite(array)
+    if bad.any():
+        index = first_index(bad)
+        wanted = "a number" if infinite else "a finite number"
+        raise InputError(f"{argument}: found {float(array[bad][0]):g}{index}; pass {wanted}")
+
+
+def first_index(bad: np.ndarray) -> str:
+    """Return ` at index 3` for the first true entry, or nothing for a scalar."""
+    if bad.ndim == 0:
+        return ""
+    where = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f" at index {where[0] if len(where) == 1 else where}"
+
+
+def show(value: Any) -> str:
+    """Return a parameter as short text; a long array by its ends and its size."""
+    if isinstance(value, jax.core.Tracer):
+        return f"traced{list(value.shape)}"
+    if isinstance(value, np.ndarray | jax.Array):
+        return _show_array(np.asarray(value))
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {show(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "(" + ", ".join(show(item) for item in value) + ")"
+    return repr(value)
+
+
+def _show_array(array: np.ndarray) -> str:
+    if array.ndim == 0:
+        return f"{float(array):g}"
+    if array.ndim == 1 and array.size > 6:
+        ends = [f"{float(v):g}" for v in (array[0], array[1], array[-1])]
+        return f"[{ends[0]}, {ends[1]}, ..., {ends[2]}] ({array.size} values)"
+    if array.ndim == 1 or array.size <= 6:
+        return "[" + ", ".join(_show_array(item) for item in array) + "]"
+    return f"array of shape {array.shape}"

@@ -1,0 +1,173 @@
+"""Sets with a closed-form projection: all of R^n, a box, a ball, a simplex."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from optax import projections
+
+from fedrzo.errors import InputError
+from fedrzo.sets.base import Rows, Set, finfo, first_index, is_concrete, make_rows, norm, numbers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reals(Set):
+    """All of R^n: no constraint."""
+
+    def _project(self, x: Array) -> Array:
+        return x
+
+    def _violation(self, x: Array) -> Array:
+        return jnp.zeros((), x.dtype)
+
+    def _row_count(self, n: int) -> int:
+        return 0
+
+    def _rows(self, n: int, dtype: Any) -> Rows:
+        return make_rows(n, dtype)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Box(Set):
+    """The box `lo <= x <= hi`.
+
+    Attributes:
+        lo: Lower bounds: a scalar, one number per entry, or a pytree that mirrors x. May be -inf.
+        hi: Upper bounds, likewise. May be inf.
+    """
+
+    lo: Any
+    hi: Any
+
+    def __post_init__(self) -> None:
+        self._store(lo=numbers(self.lo, "Box: lo", infinite=True), hi=numbers(self.hi, "Box: hi", infinite=True))
+        if is_concrete(self.lo, self.hi):
+            _check_bounds(self.lo, self.hi)
+
+    def _project(self, x: Array) -> Array:
+        return projections.projection_box(x, *self._bounds(x))
+
+    def _violation(self, x: Array) -> Array:
+        lo, hi = self._bounds(x)
+        return jnp.max(jnp.maximum(lo - x, x - hi), initial=0)
+
+    def _bounds(self, x: Array) -> tuple[Array, Array]:
+        return jnp.asarray(self.lo, x.dtype), jnp.asarray(self.hi, x.dtype)
+
+    def check(self, n: int, argument: str) -> None:
+        """Raise `InputError` unless each bound is a scalar or has `n` values."""
+        self._check_entries("lo", n, argument)
+        self._check_entries("hi", n, argument)
+
+    def _row_count(self, n: int) -> int:
+        return 2 * n
+
+    def _rows(self, n: int, dtype: Any) -> Rows:
+        bounds = [jnp.broadcast_to(jnp.asarray(v, dtype), n) for v in (self.hi, -self.lo)]
+        return make_rows(n, dtype, np.vstack([np.eye(n), -np.eye(n)]), jnp.concatenate(bounds))
+
+    def _ravelled(self, example: Any) -> Set:
+        return Box(ravel_like(self.lo, example), ravel_like(self.hi, example))
+
+
+def _check_bounds(lo: np.ndarray, hi: np.ndarray) -> None:
+    try:
+        lo, hi = np.broadcast_arrays(lo, hi)
+    except ValueError:
+        message = f"Box: lo has shape {lo.shape} and hi has shape {hi.shape}; make them equal, or one a scalar"
+        raise InputError(message) from None
+    bad = (lo > hi) | (lo == np.inf) | (hi == -np.inf)
+    if bad.any():
+        found = f"lo = {float(lo[bad][0]):g} and hi = {float(hi[bad][0]):g}{first_index(bad)}"
+        raise InputError(f"Box: {found} leave no point between them; correct the bounds")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ball(Set):
+    """The Euclidean ball `||x - center|| <= radius`.
+
+    Attributes:
+        center: A scalar, one number per entry, or a pytree that mirrors x.
+        radius: A number, zero or more.
+    """
+
+    center: Any
+    radius: Any
+
+    def __post_init__(self) -> None:
+        self._store(center=numbers(self.center, "Ball: center"), radius=numbers(self.radius, "Ball: radius"))
+        if not hasattr(self.radius, "shape") or self.radius.shape != ():
+            raise InputError("Ball: radius is not one number; pass a scalar")
+        if is_concrete(self.radius) and self.radius < 0:
+            raise InputError(f"Ball: radius is {float(self.radius):g}; pass a number that is not negative")
+
+    def _project(self, x: Array) -> Array:
+        center = jnp.asarray(self.center, x.dtype)
+        # optax divides by the radius or the distance, so a radius of zero must stay above underflow.
+        smallest = float(finfo(x).tiny) ** 0.5
+        radius = jnp.maximum(jnp.asarray(self.radius, x.dtype), smallest)
+        return center + projections.projection_l2_ball(x - center, radius)
+
+    def _violation(self, x: Array) -> Array:
+        beyond = norm(x - jnp.asarray(self.center, x.dtype)) - jnp.asarray(self.radius, x.dtype)
+        return jnp.maximum(beyond, 0)
+
+    def check(self, n: int, argument: str) -> None:
+        """Raise `InputError` unless the centre is a scalar or has `n` values."""
+        self._check_entries("center", n, argument)
+
+    def _ravelled(self, example: Any) -> Set:
+        return Ball(ravel_like(self.center, example), self.radius)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simplex(Set):
+    """The simplex `x >= 0, sum(x) = total`.
+
+    Attributes:
+        total: A positive number.
+    """
+
+    total: Any = 1.0
+
+    def __post_init__(self) -> None:
+        self._store(total=numbers(self.total, "Simplex: total"))
+        if not hasattr(self.total, "shape") or self.total.shape != ():
+            raise InputError("Simplex: total is not one number; pass a scalar")
+        if is_concrete(self.total) and self.total <= 0:
+            raise InputError(f"Simplex: total is {float(self.total):g}; pass a positive number")
+
+    def _project(self, x: Array) -> Array:
+        total = jnp.asarray(self.total, x.dtype)
+        scale = jnp.where(total > 0, total, 1)
+        # The projection ignores a common shift; without the largest entry, sums of x lose no digits.
+        nearest = projections.projection_simplex(x - jnp.max(x), scale)
+        return jnp.where(total > 0, nearest, 0)  # a traced total that is not positive: the set is empty or {0}
+
+    def _violation(self, x: Array) -> Array:
+        off_total = jnp.abs(jnp.sum(x) - jnp.asarray(self.total, x.dtype))
+        return jnp.maximum(off_total, jnp.max(-x, initial=0))
+
+    def _row_count(self, n: int) -> int:
+        return n + 1
+
+    def _rows(self, n: int, dtype: Any) -> Rows:
+        return make_rows(n, dtype, -np.eye(n), np.zeros(n), np.ones((1, n)), jnp.reshape(self.total, 1))
+
+
+def ravel_like(value: Any, example: Any) -> Any:
+    """Lay out a parameter along the flat vector of `example`, leaf by leaf; a scalar stays a scalar.
+
+    A value that does not fit is returned as it is, for `check` to name.
+    """
+    if getattr(value, "shape", None) == ():
+        return value
+    numpy = np if is_concrete(*jax.tree.leaves(value)) else jnp
+    try:  # fails if the structures differ, or a shape
+        full = jax.tree.map(lambda v, leaf: numpy.broadcast_to(v, np.shape(leaf)).reshape(-1), value, example)
+    except ValueError:
+        return value
+    return numpy.concatenate(jax.tree.leaves(full))

@@ -1,0 +1,131 @@
+"""One set per client, kinds may differ: stacked, so that a traced client index picks its set."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from fedrzo.errors import InputError
+from fedrzo.sets.base import Pytree, Set, has_tracer, is_set
+from fedrzo.sets.basic import Box, Reals
+from fedrzo.sets.combined import Intersection, Product
+
+
+@dataclass(frozen=True, eq=False)
+class SetFamily(Pytree):
+    """The sets of m clients; made by `stack_sets`.
+
+    Attributes:
+        groups: One set per kind, with its members' numbers stacked; a single set if all clients share it.
+        kind: For each client, its place in `groups`.
+        place: For each client, its place in its group.
+        identical: Whether all clients have the same set, by value.
+    """
+
+    groups: tuple[Set, ...]
+    kind: Any
+    place: Any
+    identical: bool = field(metadata={"static": True})
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of sets there are, up to their numbers."""
+        return len(self.groups)
+
+    @property
+    def free(self) -> bool:
+        """Whether no client has a constraint."""
+        return all(isinstance(group, Reals) for group in self.groups)
+
+    def members(self) -> list[Set]:
+        """Return the distinct sets one by one; boxes, whose intersection is a box, as one."""
+        if self.identical:
+            return [self.groups[0]]
+        found: list[Set] = []
+        for kind, group in enumerate(self.groups):
+            if isinstance(group, Box):
+                found.append(Box(jnp.max(jnp.asarray(group.lo), axis=0), jnp.min(jnp.asarray(group.hi), axis=0)))
+                continue
+            count = int(np.sum(np.asarray(self.kind) == kind))
+            found += [jax.tree.map(lambda leaf, j=j: leaf[j], group) for j in range(count)]
+        return found
+
+    def intersection(self, x: Any) -> Array:
+        """Return the projection of `x` onto the intersection of all clients' sets, to 1e-6."""
+        members = self.members()
+        return members[0].project(x) if len(members) == 1 else Intersection(*members).project(x)
+
+    def project(self, i: Any, x: Any) -> Array:
+        """Return the projection of `x` onto the set of client `i`."""
+        return self._pick(i, lambda member: member.project(x))
+
+    def violation(self, i: Any, x: Any) -> Array:
+        """Return by how much `x` breaks the constraints of client `i`."""
+        return self._pick(i, lambda member: member.violation(x))
+
+    def distance(self, i: Any, x: Any) -> Array:
+        """Return the distance from `x` to the set of client `i`."""
+        return self._pick(i, lambda member: member.distance(x))
+
+    def _pick(self, i: Any, act: Callable[[Set], Array]) -> Array:
+        if self.identical:
+            return act(self.groups[0])
+        place = jnp.asarray(self.place)[i]
+        acts = [
+            lambda group=group: act(jax.tree.map(lambda leaf: jnp.asarray(leaf)[place], group)) for group in self.groups
+        ]
+        return acts[0]() if len(acts) == 1 else lax.switch(jnp.asarray(self.kind)[i], acts)
+
+
+def stack_sets(sets: Sequence[Set]) -> SetFamily:
+    """Return the sets of m clients as one object that a traced client index may pick from.
+
+    Sets of one kind and shape are stacked. Under `vmap` over clients each client computes every kind and
+    keeps its own, so few kinds are fast. If all sets are equal one is kept, and `Reals` costs nothing.
+
+    Args:
+        sets: One set for each client, acting on flat vectors (see `flatten_set`).
+    """
+    _check_flat(sets)
+    kind, place, groups = _group(sets)
+    if len(groups) == 1 and all(_equal(sets[0], other) for other in sets[1:]):
+        return SetFamily((sets[0],), kind, place, identical=True)
+    stacked = tuple(jax.tree.map(lambda *leaves: _stack(leaves), *group) for group in groups)
+    return SetFamily(stacked, kind, place, identical=False)
+
+
+def _group(sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray, list[list[Set]]]:
+    groups: dict[Any, list[Set]] = {}
+    kind, place = np.zeros((2, len(sets)), np.int32)
+    for i, member in enumerate(sets):
+        leaves, structure = jax.tree.flatten(member)
+        key = (structure, tuple(leaf.shape for leaf in leaves))
+        group = groups.setdefault(key, [])
+        kind[i], place[i] = list(groups).index(key), len(group)
+        group.append(member)
+    return kind, place, list(groups.values())
+
+
+def _stack(leaves: Sequence[Any]) -> Any:
+    return jnp.stack(leaves) if has_tracer(leaves) else np.stack(leaves)
+
+
+def _equal(one: Set, other: Set) -> bool:
+    """Tell whether two sets of one kind and shape have the same numbers; traced ones count as different."""
+    if one is other:
+        return True
+    pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    return not has_tracer(pairs) and all(np.array_equal(a, b) for a, b in pairs)
+
+
+def _check_flat(sets: Sequence[Set]) -> None:
+    if len(sets) == 0:
+        raise InputError("sets: no clients; pass one set for each client")
+    for i, member in enumerate(sets):
+        if not is_set(member) or isinstance(member, Product):
+            found = "a Product, which mirrors a pytree" if is_set(member) else f"a {type(member).__name__}"
+            raise InputError(f"sets: client {i} has {found}; pass a set of flat vectors (see flatten_set)")

@@ -1,0 +1,82 @@
+"""Randomised smoothing: the two-point estimator of a gradient, and how far its digits can be trusted."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import directions
+from fedrzo.client import Client
+
+
+def slope(dim: int, smoothing: Any, difference: jax.Array) -> jax.Array:
+    """Return the scalar that multiplies v in the two-point estimator, n/(2 eta^2) (f(x+v) - f(x-v))."""
+    return dim / (2 * smoothing**2) * difference
+
+
+def estimate(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int = 1) -> jax.Array:
+    """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over `count` directions.
+
+    Args:
+        client: whose loss.
+        key: known to the server too, so that it can rebuild the directions.
+        x: the point, a flat vector.
+        batch: the sample; both points see the same one.
+        smoothing: eta, the radius of the sphere that v is drawn from.
+        count: how many directions; each costs two evaluations of the batch.
+    """
+
+    def one(j: Any) -> jax.Array:
+        v = directions.sphere(jax.random.fold_in(key, j), x.size, smoothing, x.dtype)
+        return slope(x.size, smoothing, client.difference(x, v, batch)) * v
+
+    if count == 1:
+        return one(0)
+    total = jax.lax.fori_loop(1, count, lambda j, total: total + one(j), one(0))
+    return total / count
+
+
+class Noise(NamedTuple):
+    """Root mean squares of the two-point estimate at a point: what sampling and what rounding contribute."""
+
+    statistical: float
+    rounding: float
+
+
+def measure_noise(problem: Any, x: np.ndarray, smoothing: float, draws: int = 8) -> Noise:
+    """Measure how much of a two-point estimate in `x.dtype` is rounding, by computing the same differences in float64.
+
+    The exact values come from the loss itself, run in float64 at the points that the estimator meant (x +- v before
+    rounding to x's precision) on the same samples. A black box may not follow into float64: there the rounding is taken to
+    be that of storing each of the two values in x's precision.
+    """
+    n, scale = x.size, x.size / (2 * smoothing)
+    batch = jax.tree.map(np.asarray, Client.of(problem, 0).sample(jax.random.key(0), 1))
+    generator = np.random.default_rng(0)
+    rough, exact, values = [], [], []
+    for _ in range(draws):
+        v = generator.standard_normal(n)
+        v *= smoothing / np.linalg.norm(v)
+        rough.append(np.subtract(*_both_sides(problem, x, v, batch, x.dtype)))
+        exact.append(np.subtract(*(sides := _both_sides(problem, x, v, batch, np.dtype(np.float64)))))
+        values.append(sides[0])
+    statistical = scale * float(np.sqrt(np.mean(np.square(exact))))
+    if getattr(problem.loss_fn, "is_blackbox", False):
+        spacing = np.spacing(np.abs(np.array(values, x.dtype)))
+        return Noise(statistical, scale * float(np.mean(spacing)) / np.sqrt(6))  # two roundings, each uniform
+    return Noise(statistical, scale * float(np.sqrt(np.mean(np.subtract(rough, exact) ** 2))))
+
+
+def _both_sides(problem: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: np.dtype) -> tuple[float, float]:
+    """Compute f(x+v) and f(x-v) on one batch, wholly in the given precision."""
+
+    def cast(array: np.ndarray) -> np.ndarray:
+        return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+
+    with jax.enable_x64(dtype == np.float64):
+        batch = jax.tree.map(cast, batch)
+        x, v = x.astype(dtype), v.astype(dtype)
+        return tuple(float(problem.value(jnp.asarray(point), batch)) for point in (x + v, x - v))  # type: ignore[return-value]

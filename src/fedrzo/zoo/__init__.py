@@ -1,0 +1,41 @@
+"""Concrete problems by name: toys with closed-form answers, and the paper's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fedrzo.errors import InputError, nearest
+from fedrzo.zoo import relu, toys
+
+PROBLEMS: dict[str, Callable[..., Any]] = {
+    "quadratic": toys.quadratic,
+    "median": toys.median,
+    "boxes": toys.boxes,
+    "relu-digits": relu.relu_digits,
+    "relu-mnist": relu.relu_mnist,
+    "relu-cifar10": relu.relu_cifar10,
+}
+
+
+def make(name: str, **options: Any) -> Any:
+    """Build a problem by name.
+
+    Args:
+        name: one of `describe()`.
+        options: the arguments of its maker, such as `clients=5`.
+    """
+    if name not in PROBLEMS:
+        raise InputError(f"problem: found {name!r}{nearest(name, PROBLEMS)}")
+    maker = PROBLEMS[name]
+    known = inspect.signature(maker).parameters
+    for option in options:
+        if option not in known:
+            raise InputError(f"problem: {name} has no option {option!r}{nearest(option, known)}")
+    return maker(**options)
+
+
+def describe() -> dict[str, str]:
+    """Return one line on each problem."""
+    return {name: (maker.__doc__ or "").strip().splitlines()[0] for name, maker in PROBLEMS.items()}

@@ -1,0 +1,180 @@
+"""The suite that every method must pass. A method's test file needs one line: `test_conformance = conformance.suite(Case(...))`.
+
+What it checks is what users rely on: engines agree, runs repeat and resume exactly, costs are exact, nothing retraces when a
+number changes, and the method descends.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import fedrzo as fz
+from fedrzo.engines import simulation
+from fedrzo.engines.loop import LoopSession, Message
+from fedrzo.pytrees import nbytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A method and a toy that it can solve.
+
+    Attributes:
+        method: with settings that descend on the toy.
+        problem: makes the toy, given a loss wrapper (identity, or a counting black box).
+        rounds: enough for descent.
+        descent: the loss must fall below this fraction of where it started, above the optimum.
+        optimum: the least loss of the toy.
+        numpy_loss: the toy's loss in NumPy, to count its calls; None for methods that take gradients.
+        changes: numbers to change without retracing.
+    """
+
+    method: Any
+    problem: Callable[[Callable], Any]
+    rounds: int = 30
+    descent: float = 0.5
+    optimum: float = 0.0
+    numpy_loss: Callable | None = None
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def suite(case: Case) -> Any:
+    """Return one parametrised test that puts a case through every check."""
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test(check: Callable, tmp_path: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check(case, tmp_path)
+
+    return test
+
+
+def run(case: Case, problem: Any = None, rounds: int = 6, **options: Any) -> fz.Result:
+    problem = case.problem(lambda loss: loss) if problem is None else problem
+    return fz.run(options.pop("method", case.method), problem, rounds, progress=False, **options)
+
+
+def history_without_time(result: fz.Result) -> dict[str, list]:
+    return {name: values for name, values in result.history.to_dict().items() if name != "seconds"}
+
+
+def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -> None:
+    problem = case.problem(lambda loss: loss)
+    with problem.precision():
+        session = simulation.Simulation().start([case.method], problem, [jax.random.key(0)], None)
+        before = jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
+        assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(session.carry))
+        assert "x" in session.carry.state._fields
+        session.advance(2)
+        assert before == jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
+
+
+def _engines_agree(case: Case, **options: Any) -> None:
+    fast, plain = run(case, **options), run(case, engine="loop", **options)
+    for name, values in history_without_time(plain).items():
+        if name in fz.Cost._fields or name == "round":
+            assert values == list(fast.history[name]), name
+        else:
+            np.testing.assert_allclose(fast.history[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(*(np.asarray(jax.tree.leaves(r.x)[0]) for r in (fast, plain)), rtol=1e-9, atol=1e-12)
+
+
+def simulation_equals_loop(case: Case, tmp_path: Any) -> None:
+    _engines_agree(case)
+
+
+def simulation_equals_loop_with_partial_participation(case: Case, tmp_path: Any) -> None:
+    _engines_agree(case, clients_per_round=2)
+
+
+def same_key_same_result_other_key_other_result(case: Case, tmp_path: Any) -> None:
+    first, again, other = run(case, key=3), run(case, key=3), run(case, key=4)
+    assert history_without_time(first) == history_without_time(again)
+    assert first.history["loss"][-1] != other.history["loss"][-1]
+
+
+def a_short_run_is_a_prefix_of_a_long_one(case: Case, tmp_path: Any) -> None:
+    short, long = run(case, rounds=3), run(case, rounds=7)
+    for name, values in history_without_time(short).items():
+        assert values == list(long.history[name][:4]), name
+
+
+def resume_equals_no_stop(case: Case, tmp_path: Any) -> None:
+    straight = run(case, rounds=7, clients_per_round=2)
+    run(case, rounds=3, clients_per_round=2, checkpoint=tmp_path)
+    resumed = run(case, rounds=7, clients_per_round=2, checkpoint=tmp_path, resume=True)
+    assert history_without_time(straight) == history_without_time(resumed)
+    for a, b in zip(jax.tree.leaves(straight.x), jax.tree.leaves(resumed.x), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
+    """Weigh every message of the loop engine independently of its own counters."""
+    weighed = {"up": 0, "down": 0}
+    deliver = LoopSession.deliver
+
+    def weigh(self: LoopSession, message: Message, ids: Any) -> Any:
+        weighed["down"] += sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(message.arrays)) * len(ids)
+        answers = deliver(self, message, ids)
+        weighed["up"] += sum(np.asarray(leaf).nbytes for _, reply in answers for leaf in jax.tree.leaves(reply.value))
+        return answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoopSession, "deliver", weigh)
+        last = run(case, engine="loop", clients_per_round=2).history.last
+    assert (last["upload_bytes"], last["download_bytes"]) == (weighed["up"], weighed["down"])
+    assert weighed["up"] > 0
+    assert nbytes(np.zeros(3, np.float32)) == 12
+
+
+def declared_evaluations_are_those_a_black_box_sees(case: Case, tmp_path: Any) -> None:
+    if case.numpy_loss is None:
+        pytest.skip("a method that takes gradients cannot run on a black box")
+    seen = []
+
+    def count(*arguments: Any) -> float:
+        seen.append(len(jax.tree.leaves(arguments[-1])[0]))
+        return case.numpy_loss(*arguments)
+
+    problem = case.problem(lambda loss: fz.blackbox(count))
+    with problem.precision():
+        session = simulation.Simulation().start([case.method], problem, [jax.random.key(0)], 2)
+        session.advance(3)
+        jax.block_until_ready(session.carry)
+        assert session.costs()[0].evaluations == sum(seen) > 0
+
+
+def no_retrace_on_new_numbers(case: Case, tmp_path: Any) -> None:
+    problem = case.problem(lambda loss: loss)
+    run(case, problem)
+    before = simulation.TRACES[0]
+    for name, value in case.changes.items():
+        changed = run(case, problem, method=dataclasses.replace(case.method, **{name: value}))
+        assert changed.history["loss"][-1] != run(case, problem).history["loss"][-1], name
+    run(case, problem, rounds=11, key=9)
+    assert simulation.TRACES[0] == before
+    assert case.changes
+
+
+def descends_on_the_toy(case: Case, tmp_path: Any) -> None:
+    loss = run(case, rounds=case.rounds).history["loss"]
+    assert loss[-1] - case.optimum < case.descent * (loss[0] - case.optimum)
+
+
+CHECKS = [
+    state_and_memory_are_arrays_of_stable_structure,
+    simulation_equals_loop,
+    simulation_equals_loop_with_partial_participation,
+    same_key_same_result_other_key_other_result,
+    a_short_run_is_a_prefix_of_a_long_one,
+    resume_equals_no_stop,
+    counted_bytes_are_the_bytes_that_crossed,
+    declared_evaluations_are_those_a_black_box_sees,
+    no_retrace_on_new_numbers,
+    descends_on_the_toy,
+]

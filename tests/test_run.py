@@ -1,0 +1,290 @@
+"""run() and sweep(): history, checkpoints that survive kill -9, results on disk, seeds, and what is refused."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedrzo as fz
+from fedrzo.checkpoint import NAME
+from fedrzo.engines import simulation
+from fedrzo.results import COLUMNS, confidence_band
+from fedrzo.zoo import toys
+
+METHOD = fz.FedRZOnn(0.02, 0.1, 3)
+
+
+def go(rounds=5, method=METHOD, problem=None, **options):
+    return fz.run(method, problem or toys.quadratic(3, 4), rounds, **{"progress": False, **options})
+
+
+def test_history_has_the_contracts_columns_in_order():
+    history = go(5, eval_every=2).history
+    assert tuple(history)[: len(COLUMNS)] == COLUMNS
+    assert list(history["round"]) == [0, 2, 4, 5]
+    assert history["upload_bytes"][0] == 0
+    assert list(history["upload_bytes"]) == [r * 3 * 4 * 8 for r in (0, 2, 4, 5)]
+    assert np.all(np.diff(history["seconds"]) > 0)
+    assert {"loss", "feasibility"} <= set(history)
+
+
+def test_the_objective_is_evaluated_over_all_data():
+    problem = toys.quadratic(3, 4)
+    samples = np.asarray(problem.data.flat)
+    np.testing.assert_allclose(go(0, problem=problem).history["loss"][0], 0.5 * np.mean(np.sum(samples**2, axis=1)))
+
+
+SCRIPT = """
+import sys, time, fedrzo as fz
+from fedrzo.zoo import toys
+slow = lambda row: time.sleep(0.05)
+fz.run(fz.FedRZOnn(0.02, 0.1, 3), toys.quadratic(3, 4), 400, checkpoint=sys.argv[1], resume=True, progress=False, log=[slow])
+"""
+
+
+def test_a_run_killed_with_kill_9_resumes_bit_identically(tmp_path):
+    straight = go(400)
+    checkpoint = tmp_path / NAME
+    for _ in range(2):
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)])
+        deadline = time.monotonic() + 60
+        # Wait for two new checkpoints, so that the kill falls into work done after a resume.
+        for _ in range(2):
+            while (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0) == before:
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.02)
+            before = checkpoint.stat().st_mtime_ns
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+    resumed = go(400, checkpoint=tmp_path, resume=True)
+    assert resumed.history["seconds"][-1] > 0
+    assert straight.x.tobytes() == resumed.x.tobytes()
+    assert straight.x_random.tobytes() == resumed.x_random.tobytes()
+    for name in straight.history:
+        if name != "seconds":
+            assert list(straight.history[name]) == list(resumed.history[name]), name
+
+
+def test_interrupt_stores_and_says_how_to_resume(tmp_path, capsys):
+    def interrupt(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(10, checkpoint=tmp_path, log=[interrupt])
+    assert "stopped after round 3; go on with resume=True" in capsys.readouterr().err
+    assert go(10, checkpoint=tmp_path, resume=True).x.tobytes() == go(10).x.tobytes()
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    go(3, checkpoint=tmp_path)
+    file = tmp_path / NAME
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"nonsense", b"", whole[:200] + bytes(40) + whole[240:]):
+        file.write_bytes(damaged)
+        with pytest.raises(fz.CheckpointError, match=r"checkpoint: .* is damaged \(\w+\); delete it to start anew"):
+            go(5, checkpoint=tmp_path, resume=True)
+        assert file.read_bytes() == damaged
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": 1}, "holds a run with key"),
+        ({"method": fz.FedRZOnn(0.03, 0.1, 3)}, "holds a run with method"),
+        ({"problem": toys.quadratic(4, 4)}, "holds a run with problem"),
+        ({"clients_per_round": 2}, "holds a run with clients_per_round"),
+    ],
+)
+def test_another_runs_checkpoint_is_refused(tmp_path, changes, message):
+    go(3, checkpoint=tmp_path)
+    with pytest.raises(fz.CheckpointError, match=message):
+        go(5, checkpoint=tmp_path, resume=True, **changes)
+
+
+def test_stop_and_log():
+    rows = []
+    result = go(50, log=[rows.append], stop=lambda row: row["round"] >= 4)
+    assert result.history["round"][-1] == 4
+    assert [row["round"] for row in rows] == [0, 1, 2, 3, 4]
+
+
+def steep():
+    return fz.Nonsmooth(
+        lambda x, b: jnp.sum(jnp.exp((x - b.mean(0)) ** 2)), fz.ClientData([np.ones((2, 4))] * 3), np.zeros(4)
+    )
+
+
+def test_divergence_names_the_round_and_keeps_the_checkpoint(tmp_path):
+    go(2, problem=steep(), checkpoint=tmp_path)
+    before = (tmp_path / NAME).read_bytes()
+    with pytest.raises(fz.DivergedError, match=r"x is no longer finite after round \d+ .*use a smaller stepsize"):
+        go(500, method=fz.FedRZOnn(1e3, 0.1, 5), problem=steep(), eval_every=10)
+    with pytest.raises(fz.CheckpointError, match="holds a run with method"):
+        go(500, method=fz.FedRZOnn(1e3, 0.1, 5), problem=steep(), checkpoint=tmp_path, resume=True)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_progress_bar_goes_to_standard_error(capfd):
+    go(3, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "3/3" in err
+    assert "loss" in err
+
+
+def test_results_are_kept_in_open_formats(tmp_path):
+    x0 = {"a": np.zeros((2, 2)), "b": (np.zeros(1), [np.zeros(2)])}
+    loss = lambda x, batch: jnp.sum(x["a"] ** 2) + jnp.sum((x["b"][1][0] - batch.mean(0)) ** 2)  # noqa: E731
+    result = go(3, problem=fz.Nonsmooth(loss, fz.ClientData([np.ones((2, 2))]), x0))
+    result.save(tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["arrays.npz", "history.csv", "spec.toml"]
+    again = fz.Result.load(tmp_path / "run")
+    assert again.history == result.history
+    assert jax.tree.structure(again.x) == jax.tree.structure(result.x)
+    for name in ("x", "x_feasible", "x_random"):
+        for a, b in zip(jax.tree.leaves(getattr(again, name)), jax.tree.leaves(getattr(result, name)), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert (again.spec, again.random_round) == (result.spec, result.random_round)
+    with (tmp_path / "run" / "history.csv").open() as file:
+        assert next(csv.reader(file))[:3] == ["round", "lower_rounds", "upload_bytes"]
+    assert tomllib.loads((tmp_path / "run" / "spec.toml").read_text())["rounds"] == 3
+
+
+def test_load_of_another_folder_is_refused(tmp_path):
+    with pytest.raises(fz.InputError, match=r"holds no history\.csv"):
+        fz.Result.load(tmp_path)
+
+
+def test_frame_and_repr():
+    result = go(3)
+    assert list(result.to_frame()["round"]) == [0, 1, 2, 3]
+    assert repr(result).startswith(
+        "Result(FedRZOnn(stepsize=0.02, smoothing=0.1, local_steps=3) on Nonsmooth(quadratic"
+    )
+
+
+def test_sweep_equals_single_runs_and_traces_once():
+    problem = toys.quadratic(3, 4)
+    before = simulation.TRACES[0]
+    sweep = fz.sweep(METHOD, problem, 6, seeds=3, stepsize=[0.01, 0.02], local_steps=[1, 3], progress=False)
+    assert simulation.TRACES[0] == before + 1
+    assert [list(s.values()) for s in sweep.settings] == [[0.01, 1], [0.01, 3], [0.02, 1], [0.02, 3]]
+    single = go(6, problem=problem, key=2)
+    np.testing.assert_allclose(sweep.results[3][2].x, single.x, rtol=1e-12)
+    for name in single.history:
+        if name != "seconds":
+            np.testing.assert_allclose(sweep.values(3, name)[2], single.history[name], rtol=1e-12)
+    assert len(sweep.to_frame()) == 4 * 3 * 7
+    assert sweep.best() == 3
+
+
+def test_a_sweep_survives_a_setting_that_diverges():
+    sweep = fz.sweep(METHOD, steep(), 30, seeds=2, stepsize=[0.001, 1e3], progress=False, eval_every=30)
+    assert sweep.best() == 0
+    assert not np.isfinite(sweep.values(1, "loss")[:, -1]).any()
+
+
+def test_confidence_band_covers():
+    """95 % intervals of the mean of 5 normals, 4,000 times: coverage within 93.5 to 96.5 % (4.4 standard errors)."""
+    rng = np.random.default_rng(0)
+    mean, low, high = confidence_band(rng.normal(size=(5, 4000)))
+    covered = np.mean((low < 0) & (high > 0))
+    assert 0.935 < covered < 0.965
+    np.testing.assert_allclose((low + high) / 2, mean)
+
+
+def test_x0_outside_a_set_is_projected_with_a_warning():
+    problem = fz.Nonsmooth(
+        toys.squared_distance, fz.ClientData([np.zeros((2, 2))]), np.array([3.0, 0.0]), fz.sets.Box(-1, 1)
+    )
+    with pytest.warns(UserWarning, match="x0: found a point 2 outside a client's set; it is projected first"):
+        result = go(0, problem=problem)
+    np.testing.assert_allclose(result.x, [1.0, 0.0])
+    assert result.history["feasibility"][0] == 0
+
+
+def bad_loss(value):
+    return fz.Nonsmooth(lambda x, batch: value(x), fz.ClientData([np.ones(3)]), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": -1}, "rounds: found -1; pass a whole number of at least 0"),
+        ({"rounds": 2.5}, "rounds: found 2.5"),
+        ({"eval_every": 0}, "eval_every: found 0"),
+        ({"clients_per_round": 4}, "clients_per_round: found 4; pass a whole number from 1 to 3"),
+        ({"clients_per_round": 0}, "clients_per_round: found 0"),
+        ({"key": -1}, "key: found -1"),
+        ({"key": "seed"}, "key: found str"),
+        ({"engine": "simulatoin"}, "engine: found 'simulatoin'; did you mean 'simulation'?"),
+        ({"method": "FedRZOnn"}, "method: found str; pass a method such as"),
+        ({"problem": "toy"}, "problem: found str; pass fz.Nonsmooth"),
+        ({"resume": True}, "resume: found True without a checkpoint"),
+        ({"problem": bad_loss(lambda x: x)}, "loss: found shape \\(2,\\); it must return one number"),
+        ({"problem": bad_loss(lambda x: x.sum() + jnp.inf)}, "loss: found inf at x0"),
+        ({"problem": bad_loss(lambda x: jnp.log(x.sum() - 1))}, "loss: found nan at x0"),
+        ({"problem": bad_loss(lambda x: x @ jnp.ones(3))}, "loss: calling loss\\(x, batch\\) failed"),
+    ],
+)
+def test_bad_runs_are_refused_by_name(options, message):
+    with pytest.raises(fz.InputError, match=message) as error:
+        go(**options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    evaluated = []
+    problem = bad_loss(lambda x: evaluated.append(1) or x.sum())
+    with pytest.raises(fz.InputError, match=r"checkpoint: cannot write in .*; choose another folder"):
+        go(problem=problem, checkpoint=file / "run")
+    assert not evaluated
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device that is always full")
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    """Writes go to a real device that refuses every byte; the checkpoint from before stays whole."""
+    import tempfile
+
+    go(3, checkpoint=tmp_path)
+    before = (tmp_path / NAME).read_bytes()
+    real = tempfile.mkstemp
+
+    def full(*args, **kwargs):
+        handle, name = real(*args, **kwargs)
+        os.close(handle)
+        return os.open("/dev/full", os.O_WRONLY), name
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(fz.InputError, match=r"cannot write .*No space left on device.*nothing was changed"):
+        go(6, checkpoint=tmp_path, resume=True)
+    assert (tmp_path / NAME).read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ({"stepsiz": [1]}, "sweep: FedRZOnn has no field 'stepsiz'; did you mean 'stepsize'?"),
+        ({"batch_size": [1, 2]}, "sweep: batch_size shapes the compiled program"),
+        ({"stepsize": 0.1}, "sweep: stepsize is 0.1; pass a list"),
+        ({"stepsize": [lambda r: 1]}, "sweep: stepsize holds a function"),
+    ],
+)
+def test_bad_sweeps_are_refused_by_name(grid, message):
+    with pytest.raises(fz.InputError, match=message):
+        fz.sweep(METHOD, toys.quadratic(3, 4), 2, progress=False, **grid)
