@@ -5,11 +5,12 @@ from fedrzo.blackbox import blackbox
 from fedrzo.clientdata import ClientData, Sampler
 from fedrzo.errors import CheckpointError, DivergedError, FedrzoError, InputError
 from fedrzo.federation import Cost, Federation, Gathered, Reply
-from fedrzo.hierarchical import Bilevel, Minimax, TwoStage
+from fedrzo.hierarchical import Bilevel, Minimax
 from fedrzo.methods import FedRZOnn, Method, State, method
 from fedrzo.problems import Nonsmooth
 from fedrzo.results import History, Result, Sweep
 from fedrzo.run import run, sweep
+from fedrzo.twostage import TwoStage
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,4 @@
-"""Problems with a lower level: `Bilevel`, `Minimax` and `TwoStage`."""
+"""Problems with a lower-level optimisation: `Bilevel` and `Minimax`."""
 
 from __future__ import annotations
 
@@ -52,6 +52,13 @@ class Hierarchical(Problem):
             return sets.Reals() if self.lower_set is None else self.lower_set
         found = self.lower_set_fn(self.layout.unravel(x), *scenario)
         return sets.flatten_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)))
+
+    def lower_solution(self, x: jax.Array) -> Any:
+        """Return an accurate lower-level solution at x where there is one for all scenarios; monitoring is not charged."""
+        raise TypeError(f"{type(self).__name__} does not define lower_solution")
+
+    def check_lower(self) -> None:
+        """Refuse, or warn of, a lower level that is not what it should be, at x0; called before the first round."""
 
     def into_domain(self, x: jax.Array) -> jax.Array:
         """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""
@@ -159,50 +166,6 @@ class Negative:
 
     def __hash__(self) -> int:
         return hash((Negative, self.loss))
-
-
-@traced("data", "x0", "sets", "client_weights", "test", *LOWER)
-class TwoStage(Hierarchical):
-    """Minimise the mean of `loss(x, y(x, xi), xi)`, where y(x, xi) solves the variational inequality of `map` over Y(x, xi).
-
-    Args:
-        loss: `loss(x, y, xi) -> scalar` for ONE scenario xi (a sample without its leading axis).
-        map: `map(x, y, xi) -> G`, of y's structure, strongly monotone in y.
-        data: the clients' scenarios, stored or drawn.
-        x0: the starting point.
-        y0: where lower-level solves start.
-        constraint: a set for x, or one per client.
-        lower_constraint: a set for y, or a function of (x, xi) that returns one.
-        lower_domain: as for `Bilevel`.
-        modulus: mu, the strong monotonicity of the map in y; estimated where not given.
-        smoothness: L, its Lipschitz constant in y; likewise.
-        weights: `"uniform"` or `"samples"`.
-        name: how the problem is called in tables.
-    """
-
-    def __init__(
-        self,
-        loss: Loss,
-        map: Callable,
-        data: Data,
-        x0: PyTree,
-        y0: PyTree,
-        constraint: Any = None,
-        lower_constraint: Any = None,
-        lower_domain: Any = None,
-        modulus: float | None = None,
-        smoothness: float | None = None,
-        *,
-        weights: str = "uniform",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(loss, data, x0, constraint, weights, None, None, name)
-        self.map_fn = check_function(map, "map")
-        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
-
-    def map(self, x: jax.Array, y: jax.Array, xi: PyTree) -> jax.Array:
-        """Return the map at flat x and y, as a flat vector."""
-        return self.lower_layout.ravel(self.map_fn(self.layout.unravel(x), self.lower_layout.unravel(y), xi))
 
 
 class LowerLevel:

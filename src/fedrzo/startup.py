@@ -34,6 +34,7 @@ def feasible_start(problem: Any) -> Any:
 def check_start(problem: Any, method: Any) -> None:
     """Try the loss at x0 on a sample of the first client, and see whether the method's estimates can be trusted."""
     if problem.hierarchical:
+        problem.check_lower()
         return
     x0 = jnp.asarray(problem.x0)
     client = Client.of(problem, 0)

@@ -74,8 +74,8 @@ class Set(Pytree):
 
     def distance(self, x: Any) -> Array:
         """Return the Euclidean distance from `x` to its projection."""
-        gaps = jax.tree.map(lambda a, b: jnp.ravel(jnp.asarray(a) - b), x, self.project(x))
-        return norm(jnp.concatenate(jax.tree.leaves(gaps)))
+        x = self._vector(x)
+        return norm(x - self._project(x))
 
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError`, naming `argument`, if the set cannot act on vectors of length `n`."""
@@ -136,11 +136,6 @@ def norm(v: Array) -> Array:
     """Return the Euclidean norm of a vector, with gradient zero (not NaN) at the origin."""
     square = jnp.sum(v * v)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
-
-
-def finfo(x: Array) -> Any:
-    """Return the floating-point limits of an array's dtype, also a 16-bit one."""
-    return jnp.finfo(x.dtype)  # type: ignore[no-untyped-call]
 
 
 def has_tracer(value: Any) -> bool:

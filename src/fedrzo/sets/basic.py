@@ -10,7 +10,7 @@ from jax import Array
 from optax import projections
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Rows, Set, finfo, first_index, is_concrete, make_rows, norm, numbers
+from fedrzo.sets.base import Rows, Set, first_index, is_concrete, make_rows, norm, numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,7 +107,7 @@ class Ball(Set):
     def _project(self, x: Array) -> Array:
         center = jnp.asarray(self.center, x.dtype)
         # optax divides by the radius or the distance, so a radius of zero must stay above underflow.
-        smallest = float(finfo(x).tiny) ** 0.5
+        smallest = float(jnp.finfo(x.dtype).tiny) ** 0.5
         radius = jnp.maximum(jnp.asarray(self.radius, x.dtype), smallest)
         return center + projections.projection_l2_ball(x - center, radius)
 

@@ -1,7 +1,7 @@
 """Sets made of sets: products that mirror a pytree, blocks of a flat vector, intersections."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedrzo.sets.base import Rows, Set, is_set, show, to_float
 from fedrzo.sets.polyhedral import Linear
 
 FOLD_LIMIT = 250_000  # entries of a dense matrix of constraints; beyond, alternating projections are faster
-SWEEPS = 5000
+SWEEPS = 2000
 TANGENT_SWEEPS = 200
 
 
@@ -40,14 +40,23 @@ class Product(Set):
 
     def project(self, x: Any) -> Any:
         """Return the nearest point, a pytree like `x`."""
-        x = jax.tree.map(to_float, x)
-        flat, unravel = ravel_pytree(x)
-        return unravel(flatten_set(self, x, "x").project(flat))
+        flat, blocks, unravel = self._flat(x)
+        return unravel(blocks.project(flat))
 
     def violation(self, x: Any) -> Array:
         """Return the largest violation over the parts of `x`."""
+        flat, blocks, _ = self._flat(x)
+        return blocks.violation(flat)
+
+    def distance(self, x: Any) -> Array:
+        """Return the Euclidean distance from `x` to its projection."""
+        flat, blocks, _ = self._flat(x)
+        return blocks.distance(flat)
+
+    def _flat(self, x: Any) -> tuple[Array, Set, Callable[[Array], Any]]:
         x = jax.tree.map(to_float, x)
-        return flatten_set(self, x, "x").violation(ravel_pytree(x)[0])
+        flat, unravel = ravel_pytree(x)
+        return flat, flatten_set(self, x, "x"), unravel
 
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError`: only the pytree tells which entries belong to which set."""
@@ -106,7 +115,7 @@ class Intersection(Set):
 
     Polyhedral members (all but `Ball`) are folded into one polyhedron while that is small. Where more than
     one set remains, Dykstra's alternating projections run until a sweep changes nothing beyond 1e-10 of the
-    distance moved (float32: 1e-6), 5000 sweeps at most. That is within 1e-6 unless the sets barely touch. If
+    distance moved (float32: 1e-6), 2000 sweeps at most. That is within 1e-6 unless the sets barely touch. If
     they are disjoint the result is finite and `violation` positive.
 
     Attributes:

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedrzo.sets.base import Rows, finfo
+from fedrzo.sets.base import Rows
 
-INTERIOR_STEPS = 40  # 10 to 20 are used; the rest is for sets that are empty
+INTERIOR_STEPS = 40  # 10 to 20 are used, unless the set is empty
+FINISHING_STEPS = 5  # 1 is used, unless the first guess of the active rows is wrong
 REFINEMENTS = 4
-FINISHING_STEPS = 5  # 1 is used unless the first guess of the active rows is wrong
 
 
 class Point(NamedTuple):
@@ -36,13 +36,12 @@ def project_rows(rows: Rows, x: Array) -> Array:
     held = least_multipliers(E)
     y = x - E.T @ held(E @ x - f)
     if A.shape[0] > 0:
-        slack = b - A @ y
-        # A violation of the size of its own rounding is none: a point on the boundary stays where it is.
-        noise = 4 * finfo(x).eps * (jnp.abs(b) + jnp.abs(A) @ jnp.abs(y))
-        slack = jnp.where(jnp.abs(slack) <= noise, 0, slack)
-        # Moves must keep E y = f, so only the part of a row along those moves counts.
-        along = A - jax.vmap(lambda row: E.T @ held(E @ row))(A)
-        y = y + least_move(*_idle_rows_out(*unit_rows(_without_rounding(along), slack), says_nothing=1))
+        slack = _without_rounding(b - A @ y, jnp.abs(b) + jnp.abs(A) @ jnp.abs(y))
+        if E.shape[0] > 0:  # a move must keep E y = f: of each row, only the part along such moves counts
+            along = A - jax.vmap(lambda row: E.T @ held(E @ row))(A)
+            moves = jnp.max(jnp.abs(along), axis=1, keepdims=True) > float(jnp.finfo(A.dtype).eps) ** 0.6
+            A, slack = _idle_rows_out(*unit_rows(jnp.where(moves, along, 0), slack), says_nothing=1)
+        y = y + least_move(A, slack)
     return y.astype(dtype)
 
 
@@ -70,35 +69,35 @@ def _idle_rows_out(A: Array, b: Array, says_nothing: float) -> tuple[Array, Arra
     return jnp.where(live[:, None], A, 0), jnp.where(live, b, says_nothing)
 
 
-def _without_rounding(A: Array) -> Array:
-    """Set to zero the rows of which only rounding is left."""
-    tiny = jnp.max(jnp.abs(A), axis=1) < float(finfo(A).eps) ** 0.6
-    return jnp.where(tiny[:, None], 0, A)
+def _without_rounding(slack: Array, size: Array) -> Array:
+    """Set to zero a slack that is only the rounding of its terms: a point on the boundary stays there."""
+    return jnp.where(jnp.abs(slack) <= 4 * float(jnp.finfo(slack.dtype).eps) * size, 0, slack)
 
 
 def least_multipliers(B: Array) -> Callable[[Array], Array]:
     """Return the map from g to the least u with `B B'u = g`; rows of B may be dependent or zero.
 
-    A damped Cholesky factor and a few passes of refinement: as good as a pseudo-inverse here, and many times
-    faster on a busy machine than the singular values that one needs.
+    A damped Cholesky factor and a few passes of refinement. A pseudo-inverse is no better here, and slow: on
+    a busy machine, its singular values have taken a hundred times as long.
     """
     p, n = B.shape
-    eps = float(finfo(B).eps)
-    if p <= n:
-        factor = jax.scipy.linalg.cho_factor(B @ B.T + 100 * p * eps * jnp.eye(p, dtype=B.dtype))
-        invert = lambda r: jax.scipy.linalg.cho_solve(factor, r)
-    else:
-        factor = jax.scipy.linalg.cho_factor(B.T @ B + eps**0.6 * jnp.eye(n, dtype=B.dtype))
-        half = lambda r: jax.scipy.linalg.cho_solve(factor, r)
-        invert = lambda r: B @ half(half(B.T @ r))
+    eps = float(jnp.finfo(B.dtype).eps)
+    gram, damping = (B @ B.T, 100 * p * eps) if p <= n else (B.T @ B, eps**0.6)
+    factor = jax.scipy.linalg.cho_factor(gram + damping * jnp.eye(min(p, n), dtype=B.dtype))
+
+    def once(g: Array) -> Array:
+        if p <= n:
+            return jax.scipy.linalg.cho_solve(factor, g)
+        inner = jax.scipy.linalg.cho_solve(factor, B.T @ g)
+        return B @ jax.scipy.linalg.cho_solve(factor, inner)
 
     def solve(g: Array) -> Array:
         u = jnp.zeros_like(g)
         for _ in range(REFINEMENTS):
-            u = u + invert(g - B @ (B.T @ u))
+            u = u + once(g - B @ (B.T @ u))
         return u
 
-    return solve if p > 0 else jnp.zeros_like
+    return solve
 
 
 @jax.custom_jvp
@@ -136,7 +135,7 @@ def _interior_point(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
     Mehrotra's predictor and corrector. `damping` is a proximal term on u: it bounds the condition of the
     linear system where rows are dependent or the set has no interior, and leaves the solution as it is.
     """
-    eps = float(finfo(B).eps)
+    eps = float(jnp.finfo(B.dtype).eps)
 
     def step(carry: Any) -> Any:
         count, state, _ = carry
@@ -185,7 +184,7 @@ def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array,
 
     The measure is the residual of the optimality conditions: u >= 0, q + B B'u >= 0, one of each pair zero.
     """
-    eps = float(finfo(B).eps)
+    eps = float(jnp.finfo(B.dtype).eps)
 
     def slack(u: Array) -> Array:
         return q + B @ (B.T @ u)
