@@ -6,7 +6,7 @@ from fedrzo.clientdata import ClientData, Sampler
 from fedrzo.errors import CheckpointError, DivergedError, FedrzoError, InputError
 from fedrzo.federation import Cost, Federation, Gathered, Reply
 from fedrzo.hierarchical import Bilevel, Minimax
-from fedrzo.methods import FedRZOnn, Method, State, method
+from fedrzo.methods import LFD, FedAC, FedRZObl, FedRZOnn, LocalSGD, Method, State, method
 from fedrzo.problems import Nonsmooth
 from fedrzo.results import History, Result, Sweep
 from fedrzo.run import run, sweep
@@ -15,17 +15,21 @@ from fedrzo.twostage import TwoStage
 __version__ = "0.1.0"
 
 __all__ = [
+    "LFD",
     "Bilevel",
     "CheckpointError",
     "ClientData",
     "Cost",
     "DivergedError",
+    "FedAC",
+    "FedRZObl",
     "FedRZOnn",
     "Federation",
     "FedrzoError",
     "Gathered",
     "History",
     "InputError",
+    "LocalSGD",
     "Method",
     "Minimax",
     "Nonsmooth",

@@ -22,6 +22,7 @@ class Level(Protocol):
     dim: int
     data: Any
     sets: Any
+    nested: bool  # whether this is a lower level
     copies: int  # how many points one loss value covers: 2 where a lower level is solved at x+v and x-v together
 
     def value(self, *arguments: Any) -> jax.Array:
@@ -60,6 +61,11 @@ class Client:
         return cls(level, i, i, private_key(roots, i), **clock)
 
     @property
+    def own_round(self) -> Any:
+        """The round of the method at hand: the iteration of its repeat where it solves a lower level, else the round."""
+        return self.iteration if self.level.nested else self.round
+
+    @property
     def dim(self) -> int:
         """The length of the flat vector this level is solved for."""
         return self.level.dim
@@ -87,6 +93,22 @@ class Client:
     def difference(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return loss(x+v) - loss(x-v) on one batch."""
         return self._mean(lambda x, batch: self.level.pair(x, v, batch), (x, batch))
+
+    def implicit(self, points: jax.Array, batch: PyTree, solver: Any, k: Any) -> jax.Array:
+        """Solve the lower level of a two-stage problem at several points, for a batch of scenarios, all at once.
+
+        Returns:
+            The mean loss at each point, then the lower-level steps taken for all of them.
+        """
+
+        def mean(batch: PyTree) -> jax.Array:
+            values, solutions = self.level.implicit(points, batch, solver, k)
+            steps = jnp.sum(solutions.steps) / values.shape[1]
+            return jnp.append(jnp.mean(values, axis=1), steps)
+
+        *values, steps = self._mean(mean, (batch,))
+        size = self.cost(FULL) if isinstance(batch, str) else self.level.batch_length(batch)
+        return *values, steps * size
 
     def project(self, x: jax.Array) -> jax.Array:
         """Project onto the client's own set."""

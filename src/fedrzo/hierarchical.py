@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,8 +12,12 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.errors import InputError
-from fedrzo.problems import Data, Loss, Problem, PyTree, check_data, check_function
+from fedrzo.minimise import minimise, numeric_gradient
+from fedrzo.monitor import mean_gradient, mean_loss, worst_distance
+from fedrzo.problems import INSIDE, Data, Loss, Problem, PyTree, check_data, check_function, check_loss
 from fedrzo.pytrees import Layout, as_float, traced
+
+ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
 
 
 class Hierarchical(Problem):
@@ -56,6 +61,10 @@ class Hierarchical(Problem):
     def lower_solution(self, x: jax.Array) -> Any:
         """Return an accurate lower-level solution at x where there is one for all scenarios; monitoring is not charged."""
         raise TypeError(f"{type(self).__name__} does not define lower_solution")
+
+    def feasible_lower(self) -> np.ndarray:
+        """Return where lower solves start, moved into the lower set if need be."""
+        return self.y0
 
     def check_lower(self) -> None:
         """Refuse, or warn of, a lower level that is not what it should be, at x0; called before the first round."""
@@ -122,6 +131,58 @@ class Bilevel(Hierarchical):
         """Return the lower level at one x (a vector) or at several at once (a matrix, one x per row)."""
         return LowerLevel(self, jnp.atleast_2d(points))
 
+    def lower_solution(self, x: jax.Array) -> PyTree:
+        """Return an accurate lower-level solution at a flat x, as y's pytree."""
+        return self.lower_layout.unravel(self.solve_lower(jnp.asarray(x, float)))
+
+    def solve_lower(self, x: jax.Array) -> jax.Array:
+        """Return an accurate lower-level solution at a flat x, as a flat vector."""
+        level = self.lower_level(x)
+
+        def gradient(y: jax.Array) -> jax.Array:
+            if getattr(self.lower_fn, "is_blackbox", False):
+                return numeric_gradient(lambda y: mean_loss(level, y), y)
+            return mean_gradient(level, y)
+
+        return minimise(gradient, lambda y: level.sets.project(0, y), jnp.asarray(self.y0, float), ACCURATE)
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x, with an accurate lower-level solution."""
+        x = jnp.asarray(x, float)
+        y = self.solve_lower(x)
+        row = {"loss": mean_loss(self, x, y), "feasibility": worst_distance(self, x)}
+        if self.test is not None:
+            row["test_loss"] = self.value(x, y, self.test)
+            trees = self.layout.unravel(x), self.lower_layout.unravel(y)
+            row |= {name: jnp.asarray(metric(*trees, self.test)) for name, metric in self.metrics}
+        return row
+
+    def check_lower(self) -> None:
+        """Try both losses and Y at x0, before the first round."""
+        x, y = jnp.asarray(self.x0, float), jnp.asarray(self.y0, float)
+        level = self.lower_level(x)
+        found = self.lower_set_at(level.points[0])
+        found.check(self.lower_layout.size, "lower_constraint")
+        check_loss(lambda batch: self.value(x, y, batch), self.data, "loss", "loss(x, y, batch)")
+        check_loss(lambda batch: level.value(y, batch), self.lower_data, "lower", "lower(x, y, batch)")
+
+    def feasible_lower(self) -> np.ndarray:
+        """Return y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""
+        level = self.lower_level(jnp.asarray(self.x0, float))
+        y0 = jnp.asarray(self.y0, float)
+        y = level.sets.project(0, y0)
+        broken = float(level.sets.violation(0, y))
+        if broken > INSIDE:
+            raise InputError(
+                f"lower_constraint: Y(x0) is empty (the nearest y breaks it by {broken:.3g}) at x0 = "
+                f"{np.array2string(np.asarray(self.x0), precision=4, threshold=8)}; start elsewhere, or give a lower_domain"
+            )
+        distance = float(jnp.linalg.norm(y - y0))
+        if distance <= INSIDE * (1 + float(jnp.linalg.norm(y0))):
+            return self.y0
+        warnings.warn(f"y0: found a point {distance:.3g} outside Y(x0); it is projected first", stacklevel=5)
+        return np.asarray(y)
+
 
 class Minimax(Bilevel):
     """Minimise over x the maximum over y in Y(x) of the mean loss: the bilevel problem whose lower loss is minus the upper.
@@ -178,6 +239,8 @@ class LowerLevel:
         self.problem = problem
         self.points = jax.vmap(problem.into_domain)(points)
         self.copies = self.points.shape[0]
+        self.nested = True
+        self.client_weights = problem.client_weights
         self.data = problem.lower_data
         self.sets = LowerSets(self)
         self.clients = problem.clients

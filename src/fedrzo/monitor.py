@@ -1,7 +1,8 @@
-"""Monitoring, which nobody is charged for: the loss over all clients' data, and how far a point is from their sets."""
+"""Monitoring, which nobody is charged for: means over all clients' data, and how far a point is from their sets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,31 +14,41 @@ from fedrzo.clientdata import CHUNK, Sampler
 CLIENTS_AT_A_TIME = 64
 
 
-def mean_loss(problem: Any, *point: jax.Array) -> jax.Array:
-    """Return the weighted mean over clients of each one's mean loss over its own samples."""
-    data, weights = problem.data, jnp.asarray(problem.client_weights)
+def mean(level: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
+    """Return the weighted mean over clients of the mean of `function(batch)` over each one's own samples."""
+    data, weights = level.data, jnp.asarray(level.client_weights)
     if isinstance(data, Sampler) or data.equal_size is not None:
-        values = client_losses(problem, *point)
-        return jnp.dot(weights.astype(values.dtype), values)
+        values = each_client(level, function)
+        return jnp.tensordot(weights.astype(values.dtype), values, 1)
 
     def add(k: Any, total: jax.Array) -> jax.Array:
         singles, weight = data.everything(k, weights)
-        values = jax.vmap(lambda sample: problem.value(*point, sample))(singles)
-        return total + jnp.dot(weight.astype(values.dtype), values)
+        values = jax.vmap(function)(singles)
+        return total + jnp.tensordot(weight.astype(values.dtype), values, 1)
 
-    start = jnp.zeros((), jnp.result_type(point[0]))
+    shape = jax.eval_shape(lambda: jax.vmap(function)(data.everything(0, weights)[0]))
+    start = jnp.zeros(shape.shape[1:], shape.dtype)
     return jax.lax.fori_loop(0, -(-data.samples // CHUNK), add, start)
 
 
-def client_losses(problem: Any, *point: jax.Array) -> jax.Array:
-    """Return each client's own mean loss, for clients that have equally many samples or a sampler."""
-    data = problem.data
+def each_client(level: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
+    """Apply a function to each client's whole data, where clients have equally many samples or a sampler."""
+    data = level.data
 
     def one(i: Any) -> jax.Array:
-        batch = data.monitor(i) if isinstance(data, Sampler) else data.whole(i)
-        return problem.value(*point, batch)
+        return function(data.monitor(i) if isinstance(data, Sampler) else data.whole(i))
 
     return jax.lax.map(one, jnp.arange(data.clients), batch_size=CLIENTS_AT_A_TIME)
+
+
+def mean_loss(level: Any, *point: jax.Array) -> jax.Array:
+    """Return the mean loss of all clients at a point."""
+    return mean(level, lambda batch: level.value(*point, batch))
+
+
+def mean_gradient(level: Any, *point: jax.Array) -> jax.Array:
+    """Return the gradient of the mean loss with respect to the first vector."""
+    return mean(level, lambda batch: jax.grad(level.value)(*point, batch))
 
 
 def worst_distance(problem: Any, x: jax.Array) -> jax.Array:

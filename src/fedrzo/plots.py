@@ -18,7 +18,7 @@ from fedrzo.results import History, confidence_band
 # Okabe and Ito's palette, told apart with any colour vision; seven colours and four styles repeat only after 28 curves.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (5, 1.5, 1, 1.5)))
-STEPS = {
+COSTS = {
     "round": "communication rounds",
     "bytes": "upload + download",
     "evaluations": "loss evaluations (1 gradient = 3)",
@@ -80,11 +80,11 @@ def bytes_unit(largest: float) -> tuple[float, str]:
 def _check(groups: Mapping[str, Sequence[History]], against: Sequence[str]) -> None:
     if not groups or not all(groups.values()):
         raise InputError(f"groups: found {dict(groups)!r}; pass at least one history for each label")
-    for cost in against:
-        if cost not in STEPS:
-            raise InputError(f"against: found {cost!r}{nearest(cost, STEPS)}")
     if isinstance(against, str) or not against:
         raise InputError(f"against: found {against!r}; pass a list such as ['round', 'bytes']")
+    for cost in against:
+        if cost not in COSTS:
+            raise InputError(f"against: found {cost!r}{nearest(cost, COSTS)}")
 
 
 def _stack(label: str, histories: Sequence[History], metric: str) -> np.ndarray:
@@ -113,7 +113,7 @@ def _draw(panel: Any, groups: Mapping[str, Sequence[History]], bands: Mapping[st
             floor = mean / 10 if log else low
             panel.fill_between(x, np.maximum(low, floor), high, color=colour, alpha=0.2, linewidth=0)
     _scale_cost(panel, cost)
-    panel.set_xlabel(STEPS[cost] + (f" [{unit}]" if unit else ""))
+    panel.set_xlabel(COSTS[cost] + (f" [{unit}]" if unit else ""))
     panel.grid(visible=True, color="0.88", linewidth=0.6)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)

@@ -23,12 +23,14 @@ from fedrzo.pytrees import Layout, as_float, traced
 PyTree = Any
 Loss = Callable[..., jax.Array]
 Data = ClientData | Sampler
+INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
 
 class Problem:
     """What the four classes share: x, the clients' data and sets, their weights, and what is monitored."""
 
     copies = 1
+    nested = False
     hierarchical = False
 
     def __init__(
@@ -132,6 +134,28 @@ class Nonsmooth(Problem):
         if self.pair_fn is None:
             return super().pair(x, v, batch)
         return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
+
+
+def check_loss(loss: Callable[[PyTree], Any], data: Data, argument: str, call: str) -> float:
+    """Try a loss on one sample of client 0, and say what is wrong with what it does."""
+    try:
+        value = loss(data.sample(jax.random.key(0), 0, 0, 1))
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise InputError(
+            f"{argument}: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with "
+            "jax.numpy, or wrap it: fz.blackbox(loss)"
+        ) from None
+    except TypeError as error:
+        raise InputError(f"{argument}: calling {call} failed: {str(error).splitlines()[0]}") from error
+    if jnp.shape(value) != ():
+        raise InputError(
+            f"{argument}: found shape {jnp.shape(value)}; it must return one number, the mean over its batch"
+        )
+    if not np.isfinite(float(value)):
+        raise InputError(
+            f"{argument}: found {float(value)} at x0; it must be finite there: check x0, the loss, or the data"
+        )
+    return float(value)
 
 
 def check_function(value: Any, argument: str) -> Callable:

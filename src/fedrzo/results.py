@@ -89,6 +89,7 @@ class Result:
         history: what was monitored and what it cost.
         spec: what was run, in plain values.
         compile_seconds: how long the first chunk took beyond a later one: compilation, shown apart.
+        y: an accurate lower-level solution at x, for problems that have one.
     """
 
     x: Any
@@ -98,6 +99,7 @@ class Result:
     history: History
     spec: dict[str, Any]
     compile_seconds: float = 0.0
+    y: Any = None
 
     def __repr__(self) -> str:
         last = ", ".join(f"{name} = {_short(value)}" for name, value in self.history.last.items())
@@ -117,7 +119,8 @@ class Result:
 
     def save(self, folder: str | Path) -> None:
         """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing."""
-        points = {name: getattr(self, name) for name in ("x", "x_feasible", "x_random")}
+        names = ("x", "x_feasible", "x_random", "y")
+        points = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         spec = {**self.spec, "random_round": self.random_round, "compile_seconds": self.compile_seconds}
 
         def fill(target: Path) -> None:

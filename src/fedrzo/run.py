@@ -180,7 +180,8 @@ def _run(
     with case.problem.precision():
         problem = feasible_start(case.problem)
         check_start(problem, case.methods[0])
-        session = engine.start(case.methods, problem, case.keys, case.clients_per_round)
+        methods = [method.prepare(problem) for method in case.methods]
+        session = engine.start(methods, problem, case.keys, case.clients_per_round)
         job = Job(case, session, folder, log)
         if resume and folder is not None:
             job.resume(folder)
@@ -256,10 +257,12 @@ class Job:
             return
         kept = "" if self.folder is None else f"; the checkpoint in {self.folder} is from before"
         norm = float(np.linalg.norm(records[0].x_good))
-        raise DivergedError(
-            f"x is no longer finite after round {int(records[0].trouble)} (its norm before was {norm:.3g}){kept}; "
-            "use a smaller stepsize, or check the loss for non-finite values"
+        known = self.case.methods[0].diagnose(self.session.states()[0])
+        reason = known or (
+            f"x is no longer finite (its norm before was {norm:.3g}); use a smaller stepsize, or check the loss for "
+            "non-finite values"
         )
+        raise DivergedError(f"stopped after round {int(records[0].trouble)}: {reason}{kept}")
 
     def store(self) -> None:
         """Write a checkpoint, if one is wanted."""
@@ -295,9 +298,10 @@ class Job:
         found = []
         for i, (state, record) in enumerate(zip(self.session.states(), self.session.progress(), strict=True)):
             feasible = np.asarray(problem.project(jax.numpy.asarray(state.x)))
+            y = problem.lower_solution(jax.numpy.asarray(state.x)) if problem.hierarchical else None
             found.append(
                 Result(unravel(state.x), unravel(feasible), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self.case.spec(i, engine), compiling)
+                       self.histories[i], self.case.spec(i, engine), compiling, y)
             )  # fmt: skip
         return found
 

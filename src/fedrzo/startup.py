@@ -6,28 +6,24 @@ import copy
 import warnings
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import Client
-from fedrzo.errors import InputError
 from fedrzo.monitor import worst_distance
+from fedrzo.problems import INSIDE, check_loss
 from fedrzo.smoothing import measure_noise
-
-# Distances below this count as inside: iterative projections are exact to 1e-6.
-INSIDE = 1e-5
 
 
 def feasible_start(problem: Any) -> Any:
     """Return the problem with x0 inside all clients' sets, warning if it had to be moved."""
     x0 = jnp.asarray(problem.x0)
     distance = float(worst_distance(problem, x0))
-    if distance <= INSIDE * (1 + float(jnp.linalg.norm(x0))):
-        return problem
-    warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
     moved = copy.copy(problem)
-    moved.x0 = np.asarray(problem.project(x0))
+    if distance > INSIDE * (1 + float(jnp.linalg.norm(x0))):
+        warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
+        moved.x0 = np.asarray(problem.project(x0))
+    if problem.hierarchical:
+        moved.y0 = moved.feasible_lower()
     return moved
 
 
@@ -37,29 +33,10 @@ def check_start(problem: Any, method: Any) -> None:
         problem.check_lower()
         return
     x0 = jnp.asarray(problem.x0)
-    client = Client.of(problem, 0)
-    value = _try_loss(client, x0)
-    if not np.isfinite(value):
-        raise InputError(f"loss: found {value} at x0; it must be finite there: check x0, the loss, or the data")
+    value = check_loss(lambda batch: problem.value(x0, batch), problem.data, "loss", "loss(x, batch)")
     smoothing = getattr(method, "smoothing", None)
     if smoothing is not None and problem.layout.dtype == np.float32:
         _warn_of_rounding(problem, float(smoothing), value)
-
-
-def _try_loss(client: Client, x: jax.Array) -> float:
-    try:
-        value = client.loss(x, client.sample(jax.random.key(0), 1))
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-        raise InputError(
-            f"loss: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with jax.numpy, "
-            "or wrap it: fz.blackbox(loss)"
-        ) from None
-    except TypeError as error:
-        line = str(error).splitlines()[0]
-        raise InputError(f"loss: calling loss(x, batch) failed: {line}") from error
-    if jnp.shape(value) != ():
-        raise InputError(f"loss: found shape {jnp.shape(value)}; it must return one number, the mean over its batch")
-    return float(value)
 
 
 def _warn_of_rounding(problem: Any, smoothing: float, value: float) -> None:

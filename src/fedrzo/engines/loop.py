@@ -240,13 +240,15 @@ class LoopSession:
         for r in range(self.round, self.round + rounds):
             ids, _ = cohort(self.problem, self.key, r, self.size)
             federation = MessageFederation(self, np.asarray(ids), (r,))
-            self.state = self.method.round(federation, self.state, r)
-            self.record = self.record.after(self.key, jnp.int32(r), self.state.x)
+            if int(self.record.trouble) < 0:
+                self.state = self.method.round(federation, self.state, r)
+            good = self.method.healthy(self.state)
+            self.record = self.record.after(self.key, jnp.int32(r), self.state.x, good)
         self.round += rounds
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what the problem monitors."""
-        row = _evaluate(self.problem, self.state.x, many=False)
+        row = _evaluate(self.method, self.problem, self.state, many=False)
         return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
     def costs(self) -> list[Cost]:

@@ -17,8 +17,8 @@ class Progress(NamedTuple):
         x_random: x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random
             iterate k*, which falls inside a round and never reaches a server.
         random_round: which synchronisation that was.
-        trouble: the first round whose x was not finite, or -1.
-        x_good: the last finite x.
+        trouble: the first round that left a state which cannot be gone on from, or -1.
+        x_good: the last x before trouble.
     """
 
     x_random: jax.Array
@@ -29,14 +29,13 @@ class Progress(NamedTuple):
     @classmethod
     def start(cls, x: jax.Array) -> Progress:
         """Return the record before round 0."""
-        # Copies: compiled code may take over the buffers of each argument, so no two may share one.
-        return cls(jnp.array(x), jnp.int32(0), jnp.int32(-1), jnp.array(x))
+        return cls(x, jnp.int32(0), jnp.int32(-1), x)
 
-    def after(self, key: jax.Array, r: Any, x: jax.Array) -> Progress:
-        """Return the record after round r has produced x (synchronisation r + 1)."""
+    def after(self, key: jax.Array, r: Any, x: jax.Array, good: jax.Array) -> Progress:
+        """Return the record after round r has produced x (synchronisation r + 1), healthy or not."""
         draw = jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, RANDOM_ROUND), r))
         take = draw < 1.0 / (r + 2)  # reservoir sampling: uniform over synchronisations 0 .. r+1
-        good = jnp.all(jnp.isfinite(x))
+        good = good & (self.trouble < 0)
         return Progress(
             jnp.where(take & good, x, self.x_random),
             jnp.where(take & good, r + 1, self.random_round).astype(jnp.int32),

@@ -194,7 +194,10 @@ def _rounds(method: Any, problem: Any, key: jax.Array, carry: Carry, span: tuple
         ledger = Ledger(carry.tally, {"": carry.memory})
         federation = SimulatedFederation(problem, ids, weights, clock, ledger)
         state = method.round(federation, carry.state, r)
-        return Carry(state, ledger.memory[""], ledger.tally, carry.progress.after(key, r, state.x))
+        # After trouble nothing moves: the first bad state is kept, to be told about.
+        state = jax.tree.map(lambda new, old: jnp.where(carry.progress.trouble < 0, new, old), state, carry.state)
+        progress = carry.progress.after(key, r, state.x, method.healthy(state))
+        return Carry(state, ledger.memory[""], ledger.tally, progress)
 
     return jax.lax.fori_loop(span[0], span[1], one, carry)
 
@@ -220,8 +223,11 @@ def _advance(
 
 
 @functools.partial(jax.jit, static_argnames=("many",))
-def _evaluate(problem: Any, x: jax.Array, *, many: bool) -> dict[str, jax.Array]:
-    return (jax.vmap(problem.evaluate) if many else problem.evaluate)(x)
+def _evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[str, jax.Array]:
+    def one(method: Any, state: PyTree) -> dict[str, jax.Array]:
+        return problem.evaluate(state.x) | method.metrics(state)
+
+    return (jax.vmap(one) if many else one)(method, state)
 
 
 class Simulation:
@@ -259,8 +265,10 @@ class SimulationSession:
 
     @staticmethod
     def _start(method: Any, problem: Any, key: jax.Array) -> Carry:
-        state = jax.tree.map(jnp.asarray, method.init(problem, key))
-        return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
+        state = method.init(problem, key)
+        carry = Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
+        # Copies: compiled code takes over the buffers of its carry, so no two may share one.
+        return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
 
     def _place(self, tree: PyTree) -> PyTree:
         """Put arrays on the device, or a copy on each of several."""
@@ -285,7 +293,7 @@ class SimulationSession:
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what the problem monitors, one entry per run."""
-        row = _evaluate(self.problem, self.carry.state.x, many=self.many)
+        row = _evaluate(self.method, self.problem, self.carry.state, many=self.many)
         return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
     def costs(self) -> list[Cost]:

@@ -71,6 +71,7 @@ def execute(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    spec: Spec | None = None,
 ) -> list[Outcome]:
     """Run tasks one after another.
 
@@ -80,12 +81,15 @@ def execute(
         out: a folder for results, checkpoints and the figure.
         resume: go on from the checkpoints in that folder.
         progress: show on standard error what is going on.
+        spec: where the tasks come from, to be kept beside the results.
 
     Returns:
         The outcomes, in order. Each is saved as soon as it is there.
     """
     folder = None if out is None else Path(out)
     _check(tasks, seeds, folder, resume)
+    if folder is not None and spec is not None and not resume:
+        spec.write(folder / "spec.toml")
     outcomes = []
     for i, task in enumerate(tasks):
         if progress and len(tasks) > 1:
@@ -96,6 +100,8 @@ def execute(
         if home is not None:
             _save(outcome, home, None if seeds is None else task.seed)
         outcomes.append(outcome)
+    if folder is not None and spec is not None and resume:  # not sooner: the folder may be that of another experiment
+        spec.write(folder / "spec.toml")
     return outcomes
 
 

@@ -1,8 +1,12 @@
 """Methods: one file per published method, named after it."""
 
 from fedrzo.methods.base import Method, State, at, method, static
+from fedrzo.methods.fedac import FedAC
+from fedrzo.methods.fedrzo_bl import FedRZObl
 from fedrzo.methods.fedrzo_nn import FedRZOnn
+from fedrzo.methods.lfd import LFD
+from fedrzo.methods.local_sgd import LocalSGD
 
-METHODS: dict[str, type[Method]] = {cls.__name__: cls for cls in (FedRZOnn,)}
+METHODS: dict[str, type[Method]] = {cls.__name__: cls for cls in (FedRZOnn, FedRZObl, LocalSGD, FedAC, LFD)}
 
-__all__ = ["METHODS", "FedRZOnn", "Method", "State", "at", "method", "static"]
+__all__ = ["LFD", "METHODS", "FedAC", "FedRZObl", "FedRZOnn", "LocalSGD", "Method", "State", "at", "method", "static"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.client import FULL, check_batch_size
@@ -37,11 +38,30 @@ class Method:
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
         del key
-        return State(jax.numpy.asarray(problem.x0))
+        return State(jnp.asarray(problem.x0))
 
     def init_memory(self, problem: Any) -> Any:
         """Return what each client remembers at the start (a pytree of arrays), or None if clients keep nothing."""
         del problem
+
+    def prepare(self, problem: Any) -> Any:
+        """Return this method with everything filled in that it takes from the problem, such as estimated constants."""
+        del problem
+        return self
+
+    def metrics(self, state: Any) -> dict[str, Any]:
+        """Return what the method itself monitors, beside what the problem does."""
+        del state
+        return {}
+
+    def healthy(self, state: Any) -> Any:
+        """Tell, in compiled code, whether a state may be gone on from."""
+        return jnp.all(jnp.isfinite(state.x))
+
+    def diagnose(self, state: Any) -> str | None:
+        """Say what went wrong in a state that is not healthy, if the method knows."""
+        del state
+        return None
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
         """Return the state after round r."""

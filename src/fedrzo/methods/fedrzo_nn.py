@@ -75,8 +75,8 @@ class FedRZOnn(Method):
         """Algorithm 1, lines 4-8: what client i does in round r."""
         del memory
         eta = self.smoothing
-        gamma = at(self.stepsize, client.round)
-        steps = at(self.local_steps, client.round)
+        gamma = at(self.stepsize, client.own_round)
+        steps = at(self.local_steps, client.own_round)
 
         def local_step(k: Any, x: jax.Array) -> jax.Array:
             step_key = jax.random.fold_in(key, k)
@@ -85,4 +85,5 @@ class FedRZOnn(Method):
             return x - gamma * (g + (x - client.project(x)) / eta)  # line 7
 
         x = jax.lax.fori_loop(0, steps, local_step, x)
-        return Reply(x, evaluations=2 * self.directions * steps * client.cost(self.batch_size))
+        evaluations = 2 * self.directions * steps * client.cost(self.batch_size)
+        return Reply(x, evaluations=evaluations, steps=steps)

@@ -145,7 +145,8 @@ class Simplex(Set):
         scale = jnp.where(total > 0, total, 1)
         # The projection ignores a common shift; without the largest entry, sums of x lose no digits.
         nearest = projections.projection_simplex(x - jnp.max(x), scale)
-        return jnp.where(total > 0, nearest, 0)  # a traced total that is not positive: the set is empty or {0}
+        # A traced total may not be positive: then the set is empty or {0}.
+        return jnp.where(total > 0, nearest, 0).astype(x.dtype)
 
     def _violation(self, x: Array) -> Array:
         off_total = jnp.abs(jnp.sum(x) - jnp.asarray(self.total, x.dtype))

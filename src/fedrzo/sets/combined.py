@@ -131,7 +131,9 @@ class Intersection(Set):
 
     def _project(self, x: Array) -> Array:
         members = self._folded(x.shape[0])
-        return members[0].project(x) if len(members) == 1 else dykstra(members, x)
+        if len(members) == 1:
+            return members[0].project(x)
+        return dykstra(jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), members), x)
 
     def _violation(self, x: Array) -> Array:
         return jnp.max(jnp.stack([member.violation(x) for member in self.sets]))
@@ -190,13 +192,18 @@ def flatten_set(constraint: Set, example: Any, argument: str = "constraint") -> 
     return Blocks(blocks, tuple(map(_size, parts)))
 
 
-@jax.custom_jvp
+@jax.jit
 def dykstra(members: tuple[Set, ...], x: Array) -> Array:
     """Return the projection of x onto the intersection, by Dykstra's alternating projections."""
+    return _dykstra(members, x)
+
+
+@jax.custom_jvp
+def _dykstra(members: tuple[Set, ...], x: Array) -> Array:
     return x - jnp.sum(_corrections(members, x), axis=0)
 
 
-@dykstra.defjvp
+@_dykstra.defjvp
 def _dykstra_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     # The corrections are a fixed point of the sweep, so their tangents are one of the linearised sweep.
     (members, x), (dmembers, dx) = primals, tangents

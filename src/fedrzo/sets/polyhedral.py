@@ -117,10 +117,9 @@ class Affine(_Matrix):
 class Polyhedron(_Matrix):
     """The polyhedron `A x <= b`, projected onto by an interior-point method and an exact finish.
 
-    The projection is within 1e-9 in float64, measured against the distance moved, also with redundant, badly
+    Measured against the distance moved, the projection is within 1e-9 in float64, also with redundant, badly
     scaled or opposite rows (no interior) and at degenerate vertices. In float32 expect 1e-5, and 1e-3 where
-    the set has no interior or rows are nearly parallel. If the set is empty the result is finite and
-    `violation` positive.
+    rows are nearly parallel. If the set is empty the result is finite and `violation` positive.
 
     Attributes:
         A: A matrix, one row for each inequality.

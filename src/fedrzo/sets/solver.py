@@ -27,6 +27,7 @@ class Point(NamedTuple):
     s: Array
 
 
+@jax.jit  # so that a call outside compiled code compiles once, not each time
 def project_rows(rows: Rows, x: Array) -> Array:
     """Return the point of `A y <= b, E y = f` nearest to x."""
     dtype = x.dtype
@@ -45,6 +46,7 @@ def project_rows(rows: Rows, x: Array) -> Array:
     return y.astype(dtype)
 
 
+@jax.jit
 def rows_violation(rows: Rows, x: Array) -> Array:
     """Return the largest violation by x, over rows scaled to unit norm."""
     A, b = unit_rows(rows.A, rows.b)
@@ -92,10 +94,8 @@ def least_multipliers(B: Array) -> Callable[[Array], Array]:
         return B @ jax.scipy.linalg.cho_solve(factor, inner)
 
     def solve(g: Array) -> Array:
-        u = jnp.zeros_like(g)
-        for _ in range(REFINEMENTS):
-            u = u + once(g - B @ (B.T @ u))
-        return u
+        refine = lambda _, u: u + once(g - B @ (B.T @ u))  # noqa: E731
+        return lax.fori_loop(0, REFINEMENTS, refine, jnp.zeros_like(g))
 
     return solve
 
@@ -130,10 +130,11 @@ def _least_move(A: Array, q: Array) -> tuple[Array, Array, Array]:
 
 
 def _interior_point(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
-    """Return multipliers u and slacks s of the shortest d with `B d + s = q, s >= 0`, to about 1e-8.
+    """Return multipliers u and slacks s of the shortest d with `B d + s = q, s >= 0`.
 
-    Mehrotra's predictor and corrector. `damping` is a proximal term on u: it bounds the condition of the
-    linear system where rows are dependent or the set has no interior, and leaves the solution as it is.
+    Mehrotra's predictor and corrector, run until u and s tell which rows are active. `damping` is a proximal
+    term on u: it bounds the condition of the linear system where rows are dependent or the set has no
+    interior, and leaves the solution as it is.
     """
     eps = float(jnp.finfo(B.dtype).eps)
 
@@ -143,7 +144,7 @@ def _interior_point(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
         finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(v)) for v in new]))
         new = jax.tree.map(lambda old, v: jnp.where(finite, v, old), state, new)
         d, u, s = new
-        solved = (jnp.mean(u * s) < eps) & jnp.all(jnp.abs(B @ d + s - q) < 1e4 * eps * (1 + s))
+        solved = (jnp.mean(u * s) < eps**1.5) & jnp.all(jnp.abs(B @ d + s - q) < 1e4 * eps * (1 + s))
         return count + 1, new, ~finite | solved
 
     s = jnp.maximum(q, 1)

@@ -1,0 +1,218 @@
+"""The command line. Results go to standard output, everything else to standard error; bad input exits with 2.
+
+What needs JAX is imported inside the commands, so that `--help` and completion are quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json as jsonlib
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrzo import output
+from fedrzo.errors import FedrzoError, InputError, MissingExtraError, nearest
+
+if TYPE_CHECKING:
+    from fedrzo.experiments import Outcome, Task
+    from fedrzo.spec import Spec
+
+SOLVE_ROUNDS = 200
+# Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
+SOLVE_METHOD: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
+
+# Every usage error of typer is of this class, whichever click typer brings along.
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    help="Federated optimisation from loss values alone.", rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+def _spec_names(incomplete: str) -> list[str]:
+    from fedrzo.spec import built_in
+
+    return [name for name in built_in() if name.startswith(incomplete)]
+
+
+Source = Annotated[
+    str, typer.Argument(metavar="NAME|SPEC.toml", help="A built-in spec, or a file.", autocompletion=_spec_names)
+]
+File = Annotated[
+    str, typer.Argument(metavar="FILE.py[:NAME]", help="Defines `problem` (or NAME); maybe `method`, `rounds`.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value: method.stepsize=0.01. Repeatable."),
+]
+Seeds = Annotated[int | None, typer.Option(help="Run with so many seeds; report the mean and its 95 % interval.")]
+Seed = Annotated[int | None, typer.Option(help="The (first) seed.")]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Data = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the data sets are.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write results, checkpoints and the figure there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in DIR.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the command line; return its exit status."""
+    arguments = sys.argv[1:] if args is None else args
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            return int(app(args=arguments or ["--help"], prog_name="fedrzo", standalone_mode=False) or 0)
+    except USAGE_ERROR as error:
+        return _fail(_usage(error))
+    except FedrzoError as error:
+        return _fail(str(error))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("fedrzo"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    del version  # its callback does the work
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """List problems, methods and built-in specs."""
+    from fedrzo import methods, zoo
+    from fedrzo.spec import Spec, built_in
+
+    known = {
+        "problems": zoo.describe(),
+        "methods": {name: (cls.__doc__ or "").strip().splitlines()[0] for name, cls in methods.METHODS.items()},
+        "specs": {name: Spec.read(name).title for name in built_in()},
+    }
+    if json:
+        output.print_json(known)
+        return
+    width = max(len(name) for lines in known.values() for name in lines)
+    for kind, lines in known.items():
+        print(f"{kind}:")
+        for name, line in lines.items():
+            print(f"  {name:{width}}  {line}")
+
+
+@app.command()
+def run(
+    source: Source,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    data: Data = None,
+    out: Out = None,
+    resume: Resume = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run an experiment: every variant of a spec."""
+    from fedrzo.experiments import tasks
+    from fedrzo.spec import Spec
+
+    given = {"run.seed": seed, "run.rounds": rounds, "problem.data": data and jsonlib.dumps(str(data))}
+    changes = [f"{key}={value}" for key, value in given.items() if value is not None]
+    spec = Spec.read(source).override(*(settings or []), *changes)
+    outcomes = _execute(tasks(spec), seeds, out, resume, quiet, spec)
+    output.report(spec.title, outcomes, seeds, json)
+
+
+@app.command()
+def solve(
+    file: File,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    out: Out = None,
+    resume: Resume = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Solve the problem that a Python file defines."""
+    from fedrzo.experiments import Task
+    from fedrzo.userfile import UserFile
+
+    # What the file prints must not end up between the braces of a JSON object.
+    with contextlib.redirect_stdout(sys.stderr):
+        user = UserFile(file)
+        with user.blame():
+            method = _solve_method(user.method, settings or [])
+            length = next(n for n in (rounds, user.rounds, SOLVE_ROUNDS) if n is not None)
+            task = Task(type(method).__name__, method, user.problem, length, seed or 0)
+            _note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
+            outcomes = _execute([task], seeds, out, resume, quiet)
+    output.report(user.path.name, outcomes, seeds, json)
+
+
+def _solve_method(method: Any, settings: list[str]) -> Any:
+    """Return the file's method, or the default one, with `--set method.FIELD=VALUE` applied."""
+    import dataclasses
+
+    from fedrzo.methods import FedRZOnn, Method
+    from fedrzo.settings import read_setting
+
+    method = FedRZOnn(**SOLVE_METHOD) if method is None else method
+    if not isinstance(method, Method):
+        raise InputError(f"method: found {type(method).__name__}; set it to fz.FedRZOnn(...) or another method")
+    known = [f"method.{field.name}" for field in dataclasses.fields(method)]  # type: ignore[arg-type]
+    changes = dict(read_setting(text) for text in settings)
+    for key in changes:
+        if key not in known:
+            raise InputError(f"--set {key}: {type(method).__name__} has no such field{nearest(key, known)}")
+    values = {key.removeprefix("method."): value for key, value in changes.items()}
+    return dataclasses.replace(method, **values)  # type: ignore[type-var]
+
+
+def _execute(
+    tasks: list[Task], seeds: int | None, out: Path | None, resume: bool, quiet: bool, spec: Spec | None = None
+) -> list[Outcome]:
+    from fedrzo.experiments import draw, execute
+
+    outcomes = execute(tasks, seeds, out, resume, not quiet, spec)
+    if out is not None:
+        try:
+            draw(outcomes, out)
+        except MissingExtraError as error:
+            _note(f"no figure: {error}", quiet=False)
+    return outcomes
+
+
+def _usage(error: Any) -> str:
+    """Return a usage error in the words of the other errors."""
+    where = error.ctx.command_path if error.ctx else "fedrzo"
+    if error.ctx and error.message.startswith("No such option"):
+        known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
+        return f"{error.option_name}: {where} has no such option{nearest(error.option_name, known)}"
+    return f"{error.format_message().rstrip('.')} (see {where} --help)"
+
+
+def _note(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(text, file=sys.stderr)
+
+
+def _fail(message: str) -> int:
+    print(f"fedrzo: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"fedrzo: warning: {' '.join(str(message).split())}", file=sys.stderr)

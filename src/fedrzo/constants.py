@@ -1,0 +1,81 @@
+"""The constants that step sizes are made of, estimated where the user gives none: strong convexity and smoothness."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.methods.lower import Constants
+from fedrzo.monitor import mean_gradient
+
+DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
+POINTS = 3
+FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
+
+
+def single_level(problem: Any) -> Constants:
+    """Return the constants of a single-level problem's own mean loss, estimated near x0."""
+    modulus, smoothness = curvature(lambda x: mean_gradient(problem, x), jnp.asarray(problem.x0))
+    return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
+
+
+def lower_level(problem: Any) -> Constants:
+    """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated."""
+    modulus, smoothness = problem.modulus, problem.smoothness
+    if modulus is None or smoothness is None:
+        level = problem.lower_level(jnp.asarray(problem.x0, float))
+        found = curvature(lambda y: mean_gradient(level, y), jnp.asarray(problem.y0, float))
+        usable = _usable(*found, "lower")
+        modulus, smoothness = modulus or usable[0], smoothness or usable[1]
+    return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
+
+
+def curvature(gradient: Any, x: jax.Array) -> tuple[float, float]:
+    """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
+    rng = np.random.default_rng(0)
+    points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
+    probe = jax.jit(lambda p: _extremes(gradient, p))
+    found = np.array([probe(p) for p in points])
+    return float(found[:, 0].min()), float(found[:, 1].max())
+
+
+def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    if x.size <= DENSE:
+        hessian = jax.jacfwd(gradient)(x)
+        values = jnp.linalg.eigvalsh((hessian + hessian.T) / 2)
+        return values[0], values[-1]
+
+    def product(v: jax.Array) -> jax.Array:
+        return jax.jvp(gradient, (x,), (v,))[1]
+
+    largest = _power(product, x, 60)
+    return largest - _power(lambda v: largest * v - product(v), x, 200), largest
+
+
+def _power(product: Any, x: jax.Array, steps: int) -> jax.Array:
+    """Power iteration for the largest eigenvalue of a positive semidefinite operator."""
+    start = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
+
+    def step(_: Any, v: jax.Array) -> jax.Array:
+        v = product(v)
+        return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
+
+    v = jax.lax.fori_loop(0, steps, step, start / jnp.linalg.norm(start))
+    return jnp.vdot(v, product(v))
+
+
+def _usable(modulus: float, smoothness: float, argument: str) -> tuple[float, float]:
+    """Return constants that a step size can be made of, warning where the loss is not strongly convex."""
+    smoothness = smoothness if smoothness > 0 else 1.0
+    if modulus <= 1e-9 * smoothness:
+        warnings.warn(
+            f"{argument}: not strongly convex on samples (measured modulus {modulus:.3g}, smoothness {smoothness:.3g}); "
+            f"step sizes assume {FLOOR * smoothness:.3g}: give modulus and smoothness if you know them",
+            stacklevel=6,
+        )
+        modulus = FLOOR * smoothness
+    return modulus, smoothness

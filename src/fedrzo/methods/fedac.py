@@ -1,0 +1,108 @@
+"""FedAC: accelerated federated averaging for strongly convex losses.
+
+H. Yuan, T. Ma: "Federated Accelerated Stochastic Gradient Descent", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.client import Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Schedule, at, method, static
+from fedrzo.methods.lower import GradientMethod, Plan, local_schedule
+
+
+class FedACState(NamedTuple):
+    """The server's x is the aggregate sequence, which is the output; w is the main sequence."""
+
+    x: jax.Array
+    w: jax.Array
+
+
+@method
+class FedAC(GradientMethod):
+    """Two sequences per client, both averaged once a round.
+
+    Args:
+        stepsize: eta, at most 1/L, which is the default; a number or a function of the round.
+        local_steps: K, local steps per round.
+        rounds: rounds per call as a lower level.
+        batch_size: samples per gradient, or `"full"`.
+        tolerance: see `LocalSGD`.
+        schedule: None, or `"theorem"`: T of Theorem 2 in m^(1/3) rounds (the paper's Remark 4, case 2).
+        variant: `"I"`: alpha = 1/(gamma mu), beta = alpha + 1; `"II"`: alpha = 3/(2 gamma mu) - 1/2, beta =
+            (2 alpha^2 - 1)/(alpha - 1). Both with gamma = max(eta, sqrt(eta/(mu K))).
+        constants: mu, L, m, n; estimated where not given.
+    """
+
+    stepsize: Schedule | None = None
+    local_steps: Schedule | None = None
+    rounds: Schedule | None = None
+    batch_size: int | str = static(default=1)
+    tolerance: Any = 1e-4
+    schedule: str | None = static(default=None)
+    variant: str = static(default="I")
+    constants: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in ("I", "II"):
+            raise InputError(f'variant: found {self.variant!r}; pass "I" or "II"')
+
+    def init(self, problem: Any, key: jax.Array) -> FedACState:
+        """Start both sequences at x0."""
+        del key
+        return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0))
+
+    def prepare(self, problem: Any) -> FedAC:
+        """Estimate the constants; the coupling needs mu even where a stepsize is given."""
+        if self.constants is not None:
+            return self
+        from fedrzo.constants import single_level
+
+        return dataclasses.replace(self, constants=single_level(problem))
+
+    def plan(self, r: Any) -> Plan:
+        """Return the rounds and local steps of one call."""
+        if self.schedule is None:
+            return super().plan(r)
+        rounds = jnp.ceil(self.constants.clients ** (1 / 3)).astype(jnp.int32)
+        return Plan(rounds, jnp.ceil(self.theorem_steps(r) / rounds).astype(jnp.int32))
+
+    def coupling(self, eta: Any, steps: Any) -> tuple[Any, Any, Any]:
+        """Return gamma, alpha and beta for a stepsize and a number of local steps."""
+        mu = self.constants.modulus
+        gamma = jnp.maximum(eta, jnp.sqrt(eta / (mu * steps)))
+        if self.variant == "I":
+            alpha = 1 / (gamma * mu)
+            return gamma, alpha, alpha + 1
+        alpha = 3 / (2 * gamma * mu) - 0.5
+        return gamma, alpha, (2 * alpha**2 - 1) / (alpha - 1)
+
+    def round(self, federation: Federation, state: FedACState, r: Any) -> FedACState:
+        """Broadcast both sequences, local steps, average both."""
+        del r
+        x, w = federation.average(self.client_steps, state.x, state.w)
+        return FedACState(x, w)
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array) -> Reply:
+        """Accelerated local steps; x is the authors' w_ag."""
+        del memory
+        steps, _ = local_schedule(self, client)
+        eta = 1 / self.constants.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
+        gamma, alpha, beta = self.coupling(eta, steps)
+
+        def local_step(t: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, w = map(client.project, pair)
+            middle = w / beta + (1 - 1 / beta) * x
+            gradient = client.gradient(middle, client.sample(jax.random.fold_in(key, t), self.batch_size))
+            return middle - eta * gradient, (1 - 1 / alpha) * w + middle / alpha - gamma * gradient
+
+        pair = jax.lax.fori_loop(0, steps, local_step, (x, w))
+        return Reply(pair, gradients=steps * client.cost(self.batch_size), steps=steps)

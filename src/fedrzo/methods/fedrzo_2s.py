@@ -1,0 +1,119 @@
+"""FedRZO_2s: two-stage randomised implicit zeroth-order federated averaging (the paper's Algorithms 4 and 5).
+
+Y. Qiu, U. V. Shanbhag, F. Yousefian: "Zeroth-Order Federated Methods for Stochastic MPECs and Nondifferentiable Nonconvex
+Hierarchical Optimization", Section 4. Algorithm 5 and its alternatives are in `fedrzo.vi`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import directions, vi
+from fedrzo.client import Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.smoothing import slope
+from fedrzo.twostage import TwoStage, check_solver
+from fedrzo.vi.trial import try_solver
+
+
+class TwoStageState(NamedTuple):
+    """The server's x, and what it was a round before: it is named if x is lost."""
+
+    x: jax.Array
+    before: jax.Array
+
+
+@method
+class FedRZO2s(Method):
+    """Zeroth-order federated averaging of losses that each scenario's own equilibrium enters.
+
+    Every client draws its own scenarios and solves their variational inequalities itself: nothing but x is communicated.
+
+    Args:
+        stepsize: the paper's gamma; a number, or a function of the round.
+        smoothing: eta, the radius of the sphere directions are drawn from, and the parameter of the Moreau term.
+        local_steps: T_{r+1} - T_r, the local steps of a round; a number, or a function of the round.
+        batch_size: scenarios per local step, or `"full"`; each is solved at x+v and at x-v.
+        solver: the lower-level solver; Algorithm 5, with the theory's alpha and tau, if not given.
+    """
+
+    stepsize: Schedule
+    smoothing: Any
+    local_steps: Schedule = 1
+    batch_size: int | str = static(default=1)
+    solver: Any = vi.Projection()
+
+    solves = (TwoStage,)
+
+    def __post_init__(self) -> None:
+        if callable(self.smoothing):
+            raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
+        set_fields(
+            self,
+            stepsize=positive(self.stepsize, "stepsize"),
+            smoothing=positive(self.smoothing, "smoothing"),
+            local_steps=count(self.local_steps, "local_steps"),
+            batch_size=batch(self.batch_size),
+            solver=check_solver(self.solver, "solver"),
+        )
+
+    def check(self, problem: Any) -> None:
+        """Refuse combinations that cannot work, and try the lower-level solver at x0."""
+        super().check(problem)
+        self.solver.check(problem.modulus, problem.smoothness)
+        try_solver(problem, self.solver)
+
+    def init(self, problem: Any, key: jax.Array) -> TwoStageState:
+        """Algorithm 4, line 1."""
+        del key
+        x0 = jnp.asarray(problem.x0, float)
+        return TwoStageState(x0, x0)
+
+    def round(self, federation: Federation, state: TwoStageState, r: Any) -> TwoStageState:
+        """Algorithm 4, lines 2-10."""
+        del r  # clients read it off their own clock
+        x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
+        return TwoStageState(x, state.x)
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
+        """Algorithm 4, lines 4-8: what client i does in round r."""
+        del memory
+        eta, n = self.smoothing, x.size
+        gamma, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
+        first = iterations_before(self.local_steps, client.round)  # T_r
+
+        def local_step(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, solved = carry
+            k = first + j
+            step_key = jax.random.fold_in(key, j)
+            scenarios = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
+            v = directions.sphere(jax.random.fold_in(step_key, 0), n, eta, x.dtype)  # line 5: v_{i,k}
+            # Line 5: y at both points. Algorithm 5 asks for k > 0, and k starts at 0 here: it is given k + 1.
+            plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, k + 1)
+            g = slope(n, eta, plus - minus) * v  # line 6
+            return x - gamma * (g + (x - client.project(x)) / eta), solved + taken  # line 7
+
+        x, solved = jax.lax.fori_loop(0, steps, local_step, (x, jnp.zeros((), x.dtype)))
+        evaluations = 2 * steps * client.cost(self.batch_size)
+        return Reply(x, evaluations=evaluations, steps=jnp.round(solved).astype(jnp.int32))
+
+    def diagnose(self, state: TwoStageState) -> str | None:
+        """Say what may have gone wrong where x is lost."""
+        last = np.array2string(np.asarray(state.before), precision=4, threshold=8)
+        return (
+            f"x is no longer finite after x = {last}: near it Y(x, xi) is empty, a lower solve diverges, or the stepsize is "
+            "too long; give a lower_domain, a smaller solver stepsize, or a smaller stepsize"
+        )
+
+
+def iterations_before(local_steps: Schedule, r: Any) -> Any:
+    """Return T_r, the local steps of all rounds before r. Clients work it out, so that nothing but x travels."""
+    if not callable(local_steps):
+        return r * local_steps
+    return jax.lax.fori_loop(0, r, lambda q, total: total + jnp.asarray(local_steps(q), jnp.int32), jnp.int32(0))

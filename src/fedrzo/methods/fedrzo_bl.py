@@ -1,0 +1,172 @@
+"""FedRZO_bl: randomised implicit delay-enabled zeroth-order federated averaging (the paper's Algorithm 2).
+
+Y. Qiu, U. V. Shanbhag, F. Yousefian: "Zeroth-Order Federated Methods for Stochastic MPECs and Nondifferentiable Nonconvex
+Hierarchical Optimization", Section 3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import directions
+from fedrzo.client import Client, check_batch_size
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.hierarchical import Bilevel
+from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.methods.local_sgd import LocalSGD
+from fedrzo.methods.lower import Closing, LowerClosing, close, run_lower
+from fedrzo.smoothing import slope
+
+EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
+WILD = 1e8  # a lower error this many times larger than y0 is divergence
+
+
+class BilevelState(NamedTuple):
+    """The server's x; the last pair of lower solutions, end to end; a bound on their error; a constraint they break."""
+
+    x: jax.Array
+    y: jax.Array
+    lower_error: jax.Array
+    violation: jax.Array
+
+
+@method
+class FedRZObl(LowerClosing, Method):
+    """Zeroth-order federated averaging of an implicit function, whose lower level is itself solved by federated rounds.
+
+    Both losses may differ between clients; y may be constrained by a set that depends on x. The lower level is solved at
+    x+v and x-v at the global step only, both in the same messages; local steps use those delayed solutions.
+
+    Args:
+        stepsize: the paper's gamma; a number, or a function of the round.
+        smoothing: eta.
+        local_steps: upper-level local steps per round; a number, or a function of the round.
+        batch_size: samples per upper loss value, or `"full"`.
+        lower: the method that solves the lower level: `LocalSGD`, `FedAC`, `LFD`, or `FedRZOnn` where there is no gradient.
+        lower_rounds: rounds of the lower method per upper round (a number or a function of the round); by default the
+            method's own plan.
+        warm_start: start each lower solve from the last one's solutions instead of y0.
+        closing: end each lower solve by one exact projected gradient step, whose length bounds the error. It costs two
+            communications and one gradient over each client's lower data.
+    """
+
+    stepsize: Schedule
+    smoothing: Any
+    local_steps: Schedule = 1
+    batch_size: int | str = static(default=1)
+    lower: Any = LocalSGD(batch_size="full")
+    lower_rounds: Schedule | None = None
+    warm_start: bool = static(default=True)
+    closing: bool = static(default=True)
+    constants: Any = None
+
+    solves = (Bilevel,)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lower, Method):
+            raise InputError(f"lower: found {type(self.lower).__name__}; pass a method such as fz.LocalSGD()")
+        if not hasattr(self.lower, "plan") and self.lower_rounds is None:
+            raise InputError(f"lower_rounds: {type(self.lower).__name__} has no plan of its own; say how many rounds")
+        set_fields(
+            self,
+            stepsize=positive(self.stepsize, "stepsize"),
+            smoothing=positive(self.smoothing, "smoothing"),
+            local_steps=count(self.local_steps, "local_steps"),
+            batch_size=batch(self.batch_size),
+            lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"),
+        )
+
+    def check(self, problem: Any) -> None:
+        """Refuse combinations that cannot work, before anything starts."""
+        super().check(problem)
+        name = type(self.lower).__name__
+        check_batch_size(getattr(self.lower, "batch_size", 1), problem.lower_data)
+        if self.lower.needs_gradients and getattr(problem.lower_fn, "is_blackbox", False):
+            raise InputError(
+                f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False"
+            )
+        if self.closing and getattr(problem.lower_fn, "is_blackbox", False):
+            raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
+        constrained = problem.lower_set is not None or problem.lower_set_fn is not None
+        if constrained and not self.lower.handles_constraints:
+            raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
+
+    def prepare(self, problem: Any) -> FedRZObl:
+        """Estimate the lower level's constants where they are needed and not given."""
+        needed = self.closing or hasattr(self.lower, "constants")
+        if self.constants is not None or not needed or getattr(problem.lower_fn, "is_blackbox", False):
+            return self
+        from fedrzo.constants import lower_level
+
+        constants = lower_level(problem)
+        lower = self.lower
+        if getattr(lower, "constants", constants) is None:
+            lower = dataclasses.replace(lower, constants=constants)
+        return dataclasses.replace(self, lower=lower, constants=constants)
+
+    def init(self, problem: Any, key: jax.Array) -> BilevelState:
+        """Line 1; lower solves start at y0 for both points."""
+        del key
+        nothing = jnp.zeros((), jnp.result_type(float))
+        return BilevelState(
+            jnp.asarray(problem.x0, float), jnp.tile(jnp.asarray(problem.y0, float), 2), nothing, nothing
+        )
+
+    def round(self, federation: Federation, state: BilevelState, r: Any) -> BilevelState:
+        """Algorithm 2, lines 2-11."""
+        v = directions.sphere(federation.key(), state.x.size, self.smoothing, state.x.dtype)  # line 3
+        points = jnp.stack([state.x + v, state.x - v])
+        below = federation.lower(points, self.lower)  # line 5, first half: both points travel here, once
+        y = run_lower(below, self.lower, state.y, r, self.lower_rounds)  # line 4
+        found = Closing(y, state.lower_error, state.violation)
+        if self.closing:
+            found = close(below, self, y, self.constants)
+        x = federation.average(self.client_steps, found.y)  # line 5, second half: both solutions; and line 11
+        kept = found.y if self.warm_start else state.y
+        return BilevelState(x, kept, found.error, found.violation)
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+        """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
+        del memory
+        plus, minus = client.points
+        x, v = (plus + minus) / 2, (plus - minus) / 2  # what the server sent is x+v and x-v
+        level = client.level.lower_level(client.points)
+        y_plus, y_minus = level.split(level.sets.project(client.index, y))
+        gamma, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
+
+        def local_step(k: Any, x: jax.Array) -> jax.Array:
+            sample = client.sample(jax.random.fold_in(key, k), self.batch_size)  # line 7
+            difference = client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
+            g = slope(x.size, self.smoothing, difference) * v  # line 8
+            return x - gamma * (g + (x - client.project(x)) / self.smoothing)  # line 9
+
+        x = jax.lax.fori_loop(0, steps, local_step, x)
+        return Reply(x, evaluations=2 * steps * client.cost(self.batch_size))
+
+    def metrics(self, state: BilevelState) -> dict[str, Any]:
+        """Return the bound on the lower level's error."""
+        return {"lower_error": state.lower_error} if self.closing else {}
+
+    def healthy(self, state: BilevelState) -> Any:
+        """Tell whether x is finite, the lower level has not run away, and Y(x) is not empty."""
+        size = 1 + jnp.linalg.norm(state.y)
+        sane = jnp.all(jnp.isfinite(state.x)) & (state.lower_error < WILD) & jnp.isfinite(size)
+        return sane & (state.violation < EMPTY)
+
+    def diagnose(self, state: BilevelState) -> str | None:
+        """Say what went wrong in a state that is not healthy."""
+        if state.violation >= EMPTY:
+            at_x = np.array2string(np.asarray(state.x), precision=4, threshold=8)
+            return (
+                f"lower_constraint: Y(x) is empty near x = {at_x} (the nearest y breaks it by {state.violation:.3g}); "
+                "give a lower_domain on which it is not"
+            )
+        if not np.isfinite(state.lower_error) or state.lower_error >= WILD:
+            return f"the lower level diverges: the bound on its error is {state.lower_error:.3g}; use a smaller lower stepsize"
+        return None

@@ -1,0 +1,97 @@
+"""Local SGD (the paper's Algorithm 3), by its own name and as a lower-level solver.
+
+A. Khaled, K. Mishchenko, P. Richtarik: "Tighter Theory for Local SGD on Identical and Heterogeneous Data", AISTATS 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.client import FULL, Client
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Schedule, State, at, method, static
+from fedrzo.methods.lower import GradientMethod, Plan, local_schedule
+
+
+@method
+class LocalSGD(GradientMethod):
+    """Local gradient steps, averaged once a round.
+
+    As a lower level it takes, by default, one local step per round: with `batch_size="full"` of length 2/(mu+L), which
+    converges linearly whatever the clients' differences; with sampled batches, of decreasing length. Several constant local
+    steps are faster only where clients are alike: otherwise their average stays off the solution, at any step count.
+
+    Args:
+        stepsize: a number or a function of the round; by default made from the constants.
+        local_steps: local steps per round; 1 by default.
+        rounds: rounds per call as a lower level; by default enough to shrink a first error by `tolerance`.
+        batch_size: samples per gradient, or `"full"`.
+        tolerance: see `rounds`.
+        schedule: None; `"algorithm3"`: the paper's a_r = max{m, 4 kappa, r} + 1, steps 1/(mu a_r), T = 2 a_r ln a_r of them
+            in m rounds, meant for identical clients; `"theorem"`: Theorem 2's count of steps, n (r+1)^(2/3) / m, in m rounds.
+        constants: mu, L, m, n; estimated where not given.
+    """
+
+    stepsize: Schedule | None = None
+    local_steps: Schedule | None = None
+    rounds: Schedule | None = None
+    batch_size: int | str = static(default=1)
+    tolerance: Any = 1e-4
+    schedule: str | None = static(default=None)
+    constants: Any = None
+
+    schedules = ("algorithm3", "theorem")
+
+    def plan(self, r: Any) -> Plan:
+        """Return the rounds and local steps of one call; Algorithm 3, line 1, for the paper's schedules."""
+        if self.schedule is None:
+            return super().plan(r)
+        steps = jnp.ceil(self.total_steps(r) / self.constants.clients).astype(jnp.int32)
+        return Plan(jnp.int32(self.constants.clients), steps)
+
+    def total_steps(self, r: Any) -> Any:
+        """Return T of the paper's schedules in upper round r."""
+        if self.schedule == "theorem":
+            return self.theorem_steps(r)
+        a = self.scale(r)
+        return 2 * a * jnp.log(a)
+
+    def scale(self, r: Any) -> Any:
+        """Algorithm 3, line 1: a_r = max{m, 4 kappa, r} + 1."""
+        return jnp.maximum(jnp.maximum(self.constants.clients, 4 * self.constants.kappa), r) + 1
+
+    def step_length(self, r: Any, t: Any) -> Any:
+        """Return the length of local step t of a solve (or run) in round r."""
+        if self.stepsize is not None:
+            return at(self.stepsize, r)
+        c = self.constants
+        if self.schedule == "algorithm3":
+            return 1 / (c.modulus * self.scale(r))  # Algorithm 3, line 1
+        if self.schedule == "theorem":
+            total = self.total_steps(r)
+            return jnp.minimum(1 / (4 * c.smoothness), 2 * jnp.log(total + 1) / (c.modulus * total))
+        if self.batch_size == FULL:
+            return 2 / (c.modulus + c.smoothness)
+        return 1 / (c.smoothness + c.modulus * t / 2)
+
+    def round(self, federation: Federation, state: State, r: Any) -> State:
+        """Algorithm 3, lines 2-11."""
+        del r
+        return State(federation.average(self.client_steps, state.x))  # lines 3, 7 and 9
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+        """Algorithm 3, lines 4-8."""
+        del memory
+        steps, first = local_schedule(self, client)
+        r = client.round if self.schedule else client.own_round
+
+        def local_step(t: Any, y: jax.Array) -> jax.Array:
+            y = client.project(y)
+            gradient = client.gradient(y, client.sample(jax.random.fold_in(key, t), self.batch_size))
+            return y - self.step_length(r, first + t) * gradient  # line 5
+
+        y = jax.lax.fori_loop(0, steps, local_step, y)
+        return Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)

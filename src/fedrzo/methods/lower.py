@@ -1,0 +1,172 @@
+"""What a single-level method needs to serve as a lower level: constants, a plan of rounds and steps, and a closing check."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.client import Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Method, Schedule, at, batch, count, positive, set_fields
+
+
+class Constants(NamedTuple):
+    """What the schedules of the theory are made of.
+
+    Attributes:
+        modulus: mu, the strong convexity of the loss.
+        smoothness: L, the Lipschitz constant of its gradient.
+        clients: m.
+        dim: n, the dimension of the upper level (of the problem itself where there is none).
+    """
+
+    modulus: Any
+    smoothness: Any
+    clients: Any
+    dim: Any
+
+    @property
+    def kappa(self) -> Any:
+        """The condition number."""
+        return self.smoothness / self.modulus
+
+    def contraction(self) -> Any:
+        """Return the factor by which a gradient step of length 2/(mu+L) brings the solution closer."""
+        return (self.smoothness - self.modulus) / (self.smoothness + self.modulus)
+
+
+class Plan(NamedTuple):
+    """What a lower level does in one upper round: how many rounds, how many local steps in each."""
+
+    rounds: Any
+    local_steps: Any
+
+
+class GradientMethod(Method):
+    """Federated averaging of local gradient steps, of whatever kind: shared by `LocalSGD`, `FedAC` and `LFD`.
+
+    Every local step starts with a projection onto the client's set: on a lower level, onto Y(x). The last step of a round
+    is sent unprojected and the receiver projects the average, which makes one step per round an exact projected gradient
+    step; projecting before averaging would be biased wherever clients differ and a constraint is active.
+    """
+
+    stepsize: Any
+    local_steps: Any
+    rounds: Any
+    batch_size: Any
+    tolerance: Any
+    schedule: Any
+    constants: Any
+
+    needs_gradients = True
+    schedules: tuple[str, ...] = ("theorem",)
+
+    def __post_init__(self) -> None:
+        if self.schedule is not None and self.schedule not in self.schedules:
+            known = " or ".join(f'"{name}"' for name in self.schedules)
+            raise InputError(f"schedule: found {self.schedule!r}; pass None or {known}")
+        set_fields(
+            self,
+            stepsize=None if self.stepsize is None else positive(self.stepsize, "stepsize"),
+            local_steps=None if self.local_steps is None else count(self.local_steps, "local_steps"),
+            rounds=None if self.rounds is None else count(self.rounds, "rounds"),
+            tolerance=positive(self.tolerance, "tolerance"),
+            batch_size=batch(self.batch_size),
+        )
+
+    def prepare(self, problem: Any) -> Any:
+        """Estimate the constants that the schedules need, where the user gave none."""
+        if self.constants is not None or self.stepsize is not None:
+            return self
+        from fedrzo.constants import single_level
+
+        return dataclasses.replace(self, constants=single_level(problem))
+
+    def plan(self, r: Any) -> Plan:
+        """Return how many rounds, and local steps in each, a lower level takes in upper round r."""
+        steps = 1 if self.local_steps is None else at(self.local_steps, r)
+        if self.rounds is not None:
+            return Plan(at(self.rounds, r), steps)
+        if self.constants is None:
+            raise InputError(f"rounds: {type(self).__name__} as a lower level needs rounds where a stepsize is given")
+        # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest.
+        c = self.constants
+        shrink = jnp.log(1 / self.tolerance) / -jnp.log(jnp.maximum(c.contraction(), 1e-3))
+        return Plan(jnp.ceil(jnp.maximum(shrink / steps, (r + 1.0) ** (2 / 3))).astype(jnp.int32), steps)
+
+    def theorem_steps(self, r: Any) -> Any:
+        """Return Theorem 2's number of lower steps in round r, n (r+1)^(2/3) / m; at least m, so that no round is empty."""
+        c = self.constants
+        return jnp.maximum(jnp.ceil(c.dim * (r + 1.0) ** (2 / 3) / c.clients), c.clients)
+
+
+def local_schedule(method: Any, client: Client) -> tuple[Any, Any]:
+    """Return the number of local steps of this round, and the index of its first step since the start of the solve."""
+    steps = method.plan(client.round).local_steps
+    return steps, client.own_round * steps
+
+
+def run_lower(federation: Any, method: Method, y: jax.Array, r: Any, rounds: Schedule | None) -> jax.Array:
+    """Run a method on a lower-level view of the federation, from y; its memory and state start afresh."""
+    start = method.init(Start(y), federation.key())
+    total = method.plan(r).rounds if rounds is None else at(rounds, r)
+    return federation.repeat(total, lambda inner, state: method.round(inner, state, r), start).x
+
+
+class Start(NamedTuple):
+    """A problem as far as a method's `init` needs it: where to start."""
+
+    x0: jax.Array
+
+
+class Closing(NamedTuple):
+    """The lower level's answer, with what is known of its error.
+
+    Attributes:
+        y: the answer, projected.
+        error: a bound on its distance to the solution, over all points together.
+        violation: by how much y breaks a constraint; positive only where Y(x) is empty.
+    """
+
+    y: jax.Array
+    error: jax.Array
+    violation: jax.Array
+
+
+def close(federation: Federation, owner: Any, y: jax.Array, constants: Constants) -> Closing:
+    """Take one exact projected gradient step and bound the error by its length; two more communications, both counted.
+
+    With steps of 2/(mu+L) the projected gradient map is a contraction with factor q = (L-mu)/(L+mu), so that
+    ||y_new - y*|| <= q / (1 - q) ||y_new - y||.
+    """
+    y, gradient, violation = federation.average(owner.lower_gradient, y)
+    step = 2 / (constants.modulus + constants.smoothness)
+    new = federation.average(owner.lower_project, y - step * gradient)
+    q = constants.contraction()
+    return Closing(new, q / (1 - q) * jnp.linalg.norm(new - y) + 1e-16, violation)
+
+
+class LowerClosing:
+    """The client steps of `close`, for methods that own a lower level."""
+
+    def lower_gradient(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
+        """Return y projected onto Y(x), this client's full gradient there, and by how much y still breaks a constraint."""
+        del memory
+        y = client.project(y)
+        gradient = client.gradient(y, client.sample(key, self.closing_batch(client)))
+        violation = client.level.sets.violation(client.index, y)
+        return Reply((y, gradient, violation), gradients=client.cost(self.closing_batch(client)), steps=1)
+
+    def lower_project(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
+        """Return y projected onto Y(x)."""
+        del key, memory
+        return Reply(client.project(y))
+
+    @staticmethod
+    def closing_batch(client: Client) -> int | str:
+        """Return the batch of the closing gradient: all samples, or many where they are drawn on demand."""
+        return "full" if hasattr(client.level.data, "sizes") else client.level.data.evaluation

@@ -1,0 +1,237 @@
+"""Two-stage stochastic programs with equilibrium constraints: the problem class `TwoStage`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets, vi
+from fedrzo.clientdata import CHUNK, ClientData
+from fedrzo.errors import InputError
+from fedrzo.hierarchical import LOWER, Hierarchical
+from fedrzo.monitor import worst_distance
+from fedrzo.problems import Data, Loss, PyTree, check_function, check_loss
+from fedrzo.pytrees import index, traced
+
+PROBES = 3  # scenarios of the first client, and points y for each, at which a map is looked at before a run
+EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
+FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
+
+
+@traced("data", "x0", "sets", "client_weights", "test", *LOWER, "monitor")
+class TwoStage(Hierarchical):
+    """Minimise the mean of `loss(x, y(x, xi), xi)`, where y(x, xi) solves the variational inequality of `map` over Y(x, xi).
+
+    Args:
+        loss: `loss(x, y, xi) -> scalar` for ONE scenario xi (a sample without its leading axis).
+        map: `map(x, y, xi) -> G`, of y's structure, strongly monotone in y; JAX-traceable.
+        data: the clients' scenarios, stored or drawn.
+        x0: the starting point.
+        y0: where lower-level solves start.
+        constraint: a set for x, or one per client.
+        lower_constraint: a set for y, or a function of (x, xi) that returns one.
+        lower_domain: as for `Bilevel`.
+        modulus: mu, the strong monotonicity of the map in y; measured near y0 on a few scenarios where not given.
+        smoothness: L, its Lipschitz constant in y; likewise.
+        weights: `"uniform"` or `"samples"`.
+        monitor: the solver of `fz.vi` behind the monitored `loss`; by default one that is accurate to 1e-8.
+        name: how the problem is called in tables.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        map: Callable,
+        data: Data,
+        x0: PyTree,
+        y0: PyTree,
+        constraint: Any = None,
+        lower_constraint: Any = None,
+        lower_domain: Any = None,
+        modulus: float | None = None,
+        smoothness: float | None = None,
+        *,
+        weights: str = "uniform",
+        monitor: vi.Solver | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(loss, data, x0, constraint, weights, None, None, name)
+        self.map_fn = check_function(map, "map")
+        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+        self.monitor = vi.Accelerated() if monitor is None else check_solver(monitor, "monitor")
+        with self.precision():
+            _check_map(self)
+            if modulus is None or smoothness is None:
+                found = measure(self)
+                self.modulus = found.mu if modulus is None else modulus
+                self.smoothness = found.L if smoothness is None else smoothness
+
+    def map(self, x: jax.Array, y: jax.Array, xi: PyTree) -> jax.Array:
+        """Return the map at flat x and y, as a flat vector."""
+        return self.lower_layout.ravel(self.map_fn(self.layout.unravel(x), self.lower_layout.unravel(y), xi))
+
+    def solve(self, x: jax.Array, xi: PyTree, solver: vi.Solver, k: Any = 1) -> vi.Solution:
+        """Solve the lower level at a flat x for one scenario. Where Y(x, xi) is empty, y is NaN, which stops a run."""
+        point = self.into_domain(jnp.asarray(x, float))
+        lower_set = self.lower_set_at(point, xi)
+        start = jnp.asarray(self.y0, float)
+        found = solver.solve(lambda y: self.map(point, y, xi), lower_set, start, self.modulus, self.smoothness, k)
+        if self.lower_set_fn is None:  # a constant Y was looked at before the run
+            return found
+        return found._replace(y=jnp.where(lower_set.violation(found.y) > EMPTY, jnp.nan, found.y))
+
+    def implicit(self, points: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1) -> tuple[jax.Array, vi.Solution]:
+        """Return loss(x, y(x, xi), xi) and y(x, xi) for each x (first axis) and each scenario of a batch (second axis)."""
+
+        def one(x: jax.Array, xi: PyTree) -> tuple[jax.Array, vi.Solution]:
+            found = self.solve(x, xi, solver, k)
+            return self.value(x, found.y, xi), found
+
+        scenario_axis = 0 if self.data.fixed is None else (0, None)
+        return jax.vmap(jax.vmap(one, (None, scenario_axis)), (0, None))(points, batch)
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
+        x = jnp.asarray(x, float)
+        scenarios, weights = self._scenarios()
+
+        def add(k: Any, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            total, worst = found
+            place = k * CHUNK + jnp.arange(CHUNK, dtype=jnp.int32)
+            rows = jnp.minimum(place, weights.size - 1)
+            solution = jax.vmap(lambda xi: self.solve(x, xi, self.monitor))(scenarios(rows))
+            values = jax.vmap(lambda y, xi: self.value(x, y, xi))(solution.y, scenarios(rows))
+            weight = jnp.where(place < weights.size, weights[rows], 0)
+            return total + jnp.dot(weight, values), jnp.maximum(worst, jnp.max(solution.error_bound))
+
+        nothing = jnp.zeros((), x.dtype)
+        loss, error = jax.lax.fori_loop(0, -(-weights.size // CHUNK), add, (nothing, nothing))
+        return {"loss": loss, "feasibility": worst_distance(self, x), "lower_error": error}
+
+    def _scenarios(self) -> tuple[Callable[[jax.Array], PyTree], jax.Array]:
+        """Return all monitored scenarios, as a function of their numbers, and their weights."""
+        data, clients = self.data, jnp.asarray(self.client_weights, float)
+        if not isinstance(data, ClientData):
+            drawn = jax.vmap(data.monitor)(jnp.arange(data.clients))
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), drawn)
+            return lambda rows: index(flat, rows), jnp.repeat(clients / data.evaluation, data.evaluation)
+        sizes = jnp.asarray(data.sizes)
+        owner = jnp.repeat(jnp.arange(data.clients), sizes, total_repeat_length=data.samples)
+
+        def stored(rows: jax.Array) -> PyTree:
+            samples = index(data.flat, rows)
+            return samples if data.fixed is None else (samples, index(data.fixed, owner[rows]))
+
+        return stored, (clients / sizes)[owner]
+
+    def lower_solution(self, x: jax.Array) -> None:
+        """Return None: there is one lower solution for each scenario; `lower` gives them."""
+        del x
+
+    def lower(self, x: PyTree, xi: PyTree) -> PyTree:
+        """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
+        with self.precision():
+            flat = jnp.asarray(self.layout.ravel(x), float)
+            return self.lower_layout.unravel(np.asarray(self.solve(flat, xi, vi.Accelerated()).y))
+
+    def check_lower(self) -> None:
+        """Look at the map, Y and the loss at x0, before the first round."""
+        x = jnp.asarray(self.x0, float)
+        xi = probes(self)[0]
+        lower_set = self.lower_set_at(self.into_domain(x), xi)
+        lower_set.check(self.lower_layout.size, "lower_constraint")
+        _check_nonempty(self, lower_set)
+        measured = measure(self)
+        _check_monotone(self, measured, lower_set)
+        check_loss(
+            lambda batch: jnp.mean(self.implicit(x[None], batch, self.monitor)[0]), self.data, "loss", "loss(x, y, xi)"
+        )
+
+
+def check_solver(solver: Any, argument: str) -> vi.Solver:
+    """Return a solver, or say what was found in its place."""
+    if not isinstance(solver, vi.Solver):
+        raise InputError(f"{argument}: found {type(solver).__name__}; pass a solver such as fz.vi.Projection()")
+    return solver
+
+
+def probes(problem: TwoStage) -> list[PyTree]:
+    """Return a few scenarios of the first client, one by one."""
+    batch = problem.data.sample(jax.random.key(0), 0, 0, PROBES)
+    samples, fixed = (batch, None) if problem.data.fixed is None else batch
+    singles = [jax.tree.map(lambda leaf, j=j: leaf[j], samples) for j in range(PROBES)]
+    return singles if fixed is None else [(single, fixed) for single in singles]
+
+
+def measure(problem: TwoStage) -> vi.Constants:
+    """Measure the map's constants at x0, at y0 and some points of Y around it, on a few scenarios."""
+    x = problem.into_domain(jnp.asarray(problem.x0, float))
+    y0 = jnp.asarray(problem.y0, float)
+    noise = np.random.default_rng(0).normal(size=(PROBES, y0.size))
+    noise[0] = 0
+    found = []
+    for xi in probes(problem):
+        lower_set = problem.lower_set_at(x, xi)
+        points = [lower_set.project(y0 + jnp.asarray(direction)) for direction in noise]
+        found.append(vi.measure(lambda y, xi=xi: problem.map(x, y, xi), points))
+    return vi.Constants(min(c.mu for c in found), max(c.L for c in found))
+
+
+def _check_map(problem: TwoStage) -> None:
+    x, y = problem.layout.unravel(jnp.asarray(problem.x0)), problem.lower_layout.unravel(jnp.asarray(problem.y0))
+    try:
+        found = jax.eval_shape(problem.map_fn, x, y, probes(problem)[0])
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise InputError(
+            f"map: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with jax.numpy"
+        ) from None
+    except TypeError as error:
+        raise InputError(f"map: calling map(x, y, xi) failed: {str(error).splitlines()[0]}") from error
+    shapes, wanted = (jax.tree.map(lambda leaf: jnp.shape(leaf), tree) for tree in (found, y))
+    if shapes != wanted:
+        raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
+
+
+def _check_nonempty(problem: TwoStage, lower_set: sets.Set) -> None:
+    broken = float(lower_set.violation(lower_set.project(jnp.asarray(problem.y0, float))))
+    if broken > EMPTY:
+        at = np.array2string(np.asarray(problem.x0), precision=4, threshold=8)
+        raise InputError(
+            f"lower_constraint: Y is empty (the nearest y breaks it by {broken:.3g}) at x0 = {at}; "
+            "correct it, start elsewhere, or give a lower_domain"
+        )
+
+
+def _check_monotone(problem: TwoStage, measured: vi.Constants, lower_set: sets.Set) -> None:
+    """Warn of a map that is not strongly monotone; refuse it on an unbounded Y, where it may have no solution at all."""
+    assert problem.modulus is not None
+    if measured.mu <= 0 and _is_unbounded(lower_set, problem.lower_layout.size):
+        raise InputError(
+            f"lower_constraint: Y is unbounded and the map's measured modulus is {measured.mu:.3g}: there may be no lower "
+            "solution; bound Y, or make the map strongly monotone"
+        )
+    if measured.mu <= 0:
+        warnings.warn(
+            f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}); lower solutions may not be "
+            "unique, and their error has no bound",
+            stacklevel=6,
+        )
+    elif problem.modulus > measured.mu * (1 + 1e-6):
+        warnings.warn(
+            f"modulus: found {problem.modulus:.4g}, but measured {measured.mu:.4g} on samples; bounds on the lower level's "
+            "error are too small",
+            stacklevel=6,
+        )
+
+
+def _is_unbounded(lower_set: sets.Set, size: int) -> bool:
+    """Tell whether projections of far points keep moving out, in some directions and their opposites."""
+    noise = np.random.default_rng(0).normal(size=(8, size))
+    rays = np.concatenate([noise, -noise]) / np.linalg.norm(noise, axis=1).max()
+    near, far = (np.array([lower_set.project(jnp.asarray(scale * ray)) for ray in rays]) for scale in (FAR, 2 * FAR))
+    return bool(np.max(np.linalg.norm(far - near, axis=1)) > 1e-3 * FAR)

@@ -1,0 +1,13 @@
+"""Solvers of lower-level variational inequalities: find y in Y with G(y)'(z - y) >= 0 for all z in Y.
+
+`Projection` is the paper's Algorithm 5, `Extragradient` needs O(kappa) steps a digit, `Accelerated` far fewer in most cases.
+Each solve returns a `Solution` with a bound on its distance to y*.
+"""
+
+from fedrzo.vi.accelerated import Accelerated
+from fedrzo.vi.base import Solution, Solver, needed_tau
+from fedrzo.vi.constants import Constants, measure
+from fedrzo.vi.extragradient import Extragradient
+from fedrzo.vi.projection import Projection
+
+__all__ = ["Accelerated", "Constants", "Extragradient", "Projection", "Solution", "Solver", "measure", "needed_tau"]

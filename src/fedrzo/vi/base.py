@@ -1,0 +1,101 @@
+"""What every solver of a lower-level variational inequality shares: its call, its answer, and how good the answer is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import InputError
+from fedrzo.sets.base import Pytree, Set
+
+Map = Callable[[jax.Array], jax.Array]
+
+
+class Solution(NamedTuple):
+    """What a solve returns.
+
+    Attributes:
+        y: the point.
+        residual: the norm of an element of G(y) + N_Y(y), which is zero at the solution only.
+        error_bound: residual / mu, at least ||y - y*|| since G + N_Y is strongly monotone too; inf where mu is not positive.
+        steps: evaluations of G, each followed by a projection.
+    """
+
+    y: jax.Array
+    residual: jax.Array
+    error_bound: jax.Array
+    steps: jax.Array
+
+
+class Solver(Pytree):
+    """A solver's settings: a frozen dataclass whose numbers are traced, so that new ones compile nothing.
+
+    A solver defines `solve`, and `check` where its settings can be wrong for a problem.
+    """
+
+    def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
+        """Solve VI(set, map).
+
+        Args:
+            map: G, a function of the flat y; strongly monotone.
+            set: Y, a convex set of flat vectors.
+            y0: where to start.
+            mu: G's modulus of strong monotonicity.
+            L: G's Lipschitz constant.
+            k: the upper-level iteration, from 1 on; only `Projection` makes use of it.
+        """
+        raise TypeError(f"{type(self).__name__} does not define solve")
+
+    def check(self, mu: float, L: float) -> None:
+        """Refuse, or warn of, settings that do not fit these constants."""
+
+    def __repr__(self) -> str:
+        fields = [(f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        shown = [f"{name}={value:g}" for name, value, default in fields if value is not None and value != default]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def residual_of_step(y: jax.Array, g: jax.Array, ahead: jax.Array, g_ahead: jax.Array, alpha: Any) -> jax.Array:
+    """Return how far `ahead` = P(y - alpha g) is from solving: the norm of an element of G(ahead) + N_Y(ahead).
+
+    By the projection's own optimality, (y - ahead)/alpha - g is normal to Y at `ahead`; adding G(ahead) gives the element.
+    The bound that follows, residual / mu, is sharper than (1 + L)/mu times the natural residual, and needs no L.
+    """
+    return jnp.linalg.norm((y - ahead) / alpha - g + g_ahead)
+
+
+def answer(y: jax.Array, residual: jax.Array, mu: Any, steps: Any) -> Solution:
+    """Return a solution with the error bound that its residual gives."""
+    mu = jnp.asarray(mu, y.dtype)
+    bound = jnp.where(mu > 0, residual / jnp.where(mu > 0, mu, 1), jnp.inf)
+    return Solution(y, residual, bound, jnp.asarray(steps, jnp.int32))
+
+
+def reached(y: jax.Array, residual: jax.Array, mu: Any, tolerance: Any) -> jax.Array:
+    """Tell whether the error bound (the residual, where mu is not positive) is below the tolerance, relative to max(1, |y|)."""
+    mu = jnp.asarray(mu, y.dtype)
+    return residual <= tolerance * jnp.where(mu > 0, mu, 1) * jnp.maximum(1, jnp.linalg.norm(y))
+
+
+def optional(value: Any, argument: str, whole: bool = False) -> Any:
+    """Return a positive number, or None; traced values are left alone."""
+    if value is None or isinstance(value, jax.Array | jax.core.Tracer):
+        return value
+    kind = "a positive whole number" if whole else "a positive number"
+    if isinstance(value, bool | str) or np.ndim(value) != 0 or not np.isfinite(value) or not value > 0:
+        raise InputError(f"{argument}: found {value!r}; pass {kind}, or None")
+    if whole and value != int(value):
+        raise InputError(f"{argument}: found {value!r}; pass {kind}, or None")
+    return int(value) if whole else float(value)
+
+
+def needed_tau(mu: float, L: float) -> float:
+    """Return -1/ln(1 - 1/kappa^2), the least tau of the paper's Theorem 3 (iii)."""
+    share = (mu / L) ** 2
+    return 0.0 if share >= 1 else -1 / math.log1p(-share)

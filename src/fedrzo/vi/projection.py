@@ -1,0 +1,101 @@
+"""The projection method: the paper's Algorithm 5."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.errors import InputError
+from fedrzo.sets.base import Set
+from fedrzo.vi.base import Map, Solution, Solver, answer, needed_tau, optional, reached, residual_of_step
+
+
+@dataclass(frozen=True, repr=False)
+class Projection(Solver):
+    """y <- P_Y(y - alpha G(y)), the paper's Algorithm 5.
+
+    It takes t_k = ceil(tau ln(k + 1)) steps at the upper iteration k, unless a fixed count or a tolerance is given. The
+    distance to the solution falls by the factor sqrt(1 - 1/kappa^2) a step: O(kappa^2) steps a digit.
+
+    Args:
+        stepsize: alpha; mu/L^2 if not given.
+        tau: -1/ln(1 - 1/kappa^2) if not given, the least that the theory allows.
+        tolerance: stop as soon as the error bound is below it, whatever k is.
+        steps: take exactly so many, whatever k is.
+        max_steps: give up after so many, where a tolerance is given.
+    """
+
+    stepsize: Any = None
+    tau: Any = None
+    tolerance: Any = None
+    steps: Any = None
+    max_steps: Any = 100_000
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.tau, self.tolerance, self.steps)) > 1:
+            raise InputError("solver: found more than one of tau, tolerance and steps; pass one")
+        self._store(
+            stepsize=optional(self.stepsize, "solver: stepsize"),
+            tau=optional(self.tau, "solver: tau"),
+            tolerance=optional(self.tolerance, "solver: tolerance"),
+            steps=optional(self.steps, "solver: steps", whole=True),
+            max_steps=optional(self.max_steps, "solver: max_steps", whole=True),
+        )
+
+    def check(self, mu: float, L: float) -> None:
+        """Refuse a default stepsize that mu does not allow; warn of a tau below the theory's."""
+        if self.stepsize is None and not mu > 0:
+            raise InputError(f"solver: stepsize defaults to mu/L^2, but mu is {mu:.3g}; pass a stepsize, or fz.vi.Accelerated")
+        least = needed_tau(mu, L) if mu > 0 else float("inf")
+        if self.tau is not None and self.tau < least * (1 - 1e-9):
+            warnings.warn(
+                f"solver: tau is {self.tau:g}, the theory needs at least -1/ln(1 - 1/kappa^2) = {least:.4g} for its rate "
+                f"(kappa = L/mu = {L / mu:.4g}); lower solutions stay inaccurate",
+                stacklevel=2,
+            )
+
+    def alpha(self, mu: Any, L: Any) -> Any:
+        """Return the stepsize in use."""
+        return mu / L**2 if self.stepsize is None else self.stepsize
+
+    def count(self, mu: Any, L: Any, k: Any) -> Any:
+        """Return t_k: at least one step, also where kappa is 1 and the theory's tau is 0."""
+        if self.steps is not None:
+            return jnp.asarray(self.steps, jnp.int32)
+        tau = needed_tau(mu, L) if self.tau is None else self.tau
+        return jnp.maximum(jnp.ceil(tau * jnp.log1p(jnp.asarray(k, float))), 1).astype(jnp.int32)  # Algorithm 5, line 2
+
+    def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
+        """Algorithm 5; see `Solver.solve`."""
+        alpha = self.alpha(mu, L)
+        if self.tolerance is not None:
+            return self._to_tolerance(map, set, y0, mu, alpha)
+        steps = self.count(mu, L, k)
+
+        def step(t: Any, y: jax.Array) -> jax.Array:
+            del t
+            return set.project(y - alpha * map(y))  # line 4
+
+        before = jax.lax.fori_loop(0, steps - 1, step, y0)  # line 3; the last step apart, since its length tells the error
+        g = map(before)
+        y = set.project(before - alpha * g)
+        return answer(y, residual_of_step(before, g, y, map(y), alpha), mu, steps)  # line 6
+
+    def _to_tolerance(self, map: Map, set: Set, y0: jax.Array, mu: Any, alpha: Any) -> Solution:
+        def step(carry: Any) -> Any:
+            t, y, g, _ = carry
+            ahead = set.project(y - alpha * g)
+            g_ahead = map(ahead)
+            return t + 1, ahead, g_ahead, residual_of_step(y, g, ahead, g_ahead, alpha)
+
+        def unsolved(carry: Any) -> Any:
+            t, y, _, residual = carry
+            return ~reached(y, residual, mu, self.tolerance) & (t < self.max_steps)
+
+        start = (jnp.int32(0), y0, map(y0), jnp.asarray(jnp.inf, y0.dtype))
+        t, y, _, residual = jax.lax.while_loop(unsolved, step, start)
+        return answer(y, residual, mu, t)
