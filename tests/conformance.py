@@ -66,7 +66,7 @@ def history_without_time(result: fz.Result) -> dict[str, list]:
 def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -> None:
     problem = case.problem(lambda loss: loss)
     with problem.precision():
-        session = simulation.Simulation().start([case.method], problem, [jax.random.key(0)], None)
+        session = simulation.Simulation().start([case.method.prepare(problem)], problem, [jax.random.key(0)], None)
         before = jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(session.carry))
         assert "x" in session.carry.state._fields
@@ -143,7 +143,7 @@ def declared_evaluations_are_those_a_black_box_sees(case: Case, tmp_path: Any) -
 
     problem = case.problem(lambda loss: fz.blackbox(count))
     with problem.precision():
-        session = simulation.Simulation().start([case.method], problem, [jax.random.key(0)], 2)
+        session = simulation.Simulation().start([case.method.prepare(problem)], problem, [jax.random.key(0)], 2)
         session.advance(3)
         jax.block_until_ready(session.carry)
         assert session.costs()[0].evaluations == sum(seen) > 0

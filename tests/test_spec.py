@@ -1,8 +1,6 @@
-import dataclasses
-
 import pytest
 
-from fedrzo import methods
+from fedrzo import methods, vi
 from fedrzo.errors import InputError
 from fedrzo.experiments import tasks
 from fedrzo.settings import merge, nest, read_setting
@@ -119,17 +117,25 @@ def test_an_override_reaches_a_variant_that_replaces_the_table(tmp_path):
         spec.override("problem.clients=5")
 
 
-def test_a_field_may_be_a_method(tmp_path, monkeypatch):
-    @dataclasses.dataclass(frozen=True)
-    class Outer:
-        lower: object
-
-    monkeypatch.setitem(methods.METHODS, "Outer", Outer)
-    inner = 'name = "Outer"\nlower = {name = "FedRZOnn", stepsize = 1.0, smoothing = 0.5}'
-    spec = read(tmp_path, TOML.replace('name = "FedRZOnn"\nstepsize = 0.01\nsmoothing = 0.1', inner))
-    assert spec.method() == Outer(methods.FedRZOnn(stepsize=1.0, smoothing=0.5))
-    with pytest.raises(InputError, match=r"^method.lower.stepsiz: FedRZOnn has no such field; did you mean 'stepsize'"):
-        spec.override("method.lower.stepsiz=1")
+def test_a_field_may_be_a_method_or_a_solver(tmp_path):
+    spec = read(tmp_path, TOML)
+    bilevel = ["method.name=FedRZObl", "method.stepsize=0.1", "method.smoothing=0.2", "method.lower.name=LocalSGD"]
+    assert spec.override(*bilevel, "method.lower.rounds=3").method() == methods.FedRZObl(
+        0.1, 0.2, lower=methods.LocalSGD(rounds=3)
+    )
+    with pytest.raises(InputError, match=r"^method.lower.ronds: LocalSGD has no such field; did you mean 'rounds'\?$"):
+        spec.override(*bilevel, "method.lower.ronds=3")
+    twostage = [
+        "method.name=FedRZO2s",
+        "method.stepsize=0.1",
+        "method.smoothing=0.2",
+        "method.solver.name=Extragradient",
+    ]
+    assert isinstance(spec.override(*twostage).method().solver, vi.Extragradient)
+    with pytest.raises(InputError, match=r"^method.solver: tolerance: found -1"):
+        spec.override(*twostage, "method.solver.tolerance=-1").method()
+    with pytest.raises(InputError, match=r"^method.name: found 'Extragradient'"):
+        spec.override("method.name=Extragradient")
 
 
 @pytest.mark.parametrize(

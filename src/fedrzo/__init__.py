@@ -1,12 +1,12 @@
 """Federated optimisation of nonsmooth, nonconvex and hierarchical problems from loss values alone."""
 
-from fedrzo import engines, sets
+from fedrzo import engines, sets, vi
 from fedrzo.blackbox import blackbox
 from fedrzo.clientdata import ClientData, Sampler
 from fedrzo.errors import CheckpointError, DivergedError, FedrzoError, InputError
 from fedrzo.federation import Cost, Federation, Gathered, Reply
 from fedrzo.hierarchical import Bilevel, Minimax
-from fedrzo.methods import LFD, FedAC, FedRZObl, FedRZOnn, LocalSGD, Method, State, method
+from fedrzo.methods import LFD, ZSOL, FedAC, FedRZO2s, FedRZObl, FedRZOnn, LocalSGD, Method, State, method
 from fedrzo.problems import Nonsmooth
 from fedrzo.results import History, Result, Sweep
 from fedrzo.run import run, sweep
@@ -22,6 +22,7 @@ __all__ = [
     "Cost",
     "DivergedError",
     "FedAC",
+    "FedRZO2s",
     "FedRZObl",
     "FedRZOnn",
     "Federation",
@@ -39,10 +40,12 @@ __all__ = [
     "State",
     "Sweep",
     "TwoStage",
+    "ZSOL",
     "blackbox",
     "engines",
     "method",
     "run",
     "sets",
     "sweep",
+    "vi",
 ]

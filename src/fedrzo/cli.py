@@ -186,7 +186,11 @@ def _execute(
 ) -> list[Outcome]:
     from fedrzo.experiments import draw, execute
 
-    outcomes = execute(tasks, seeds, out, resume, not quiet, spec)
+    try:
+        outcomes = execute(tasks, seeds, out, resume, not quiet, spec)
+    except KeyboardInterrupt:
+        _note("fedrzo: interrupted" + (f"; go on with --resume --out {out}" if out else ""), quiet=False)
+        raise
     if out is not None:
         try:
             draw(outcomes, out)

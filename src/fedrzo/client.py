@@ -98,17 +98,14 @@ class Client:
         """Solve the lower level of a two-stage problem at several points, for a batch of scenarios, all at once.
 
         Returns:
-            The mean loss at each point, then the lower-level steps taken for all of them.
+            The mean loss at each point, then the lower-level steps per scenario, all points together.
         """
 
         def mean(batch: PyTree) -> jax.Array:
             values, solutions = self.level.implicit(points, batch, solver, k)
-            steps = jnp.sum(solutions.steps) / values.shape[1]
-            return jnp.append(jnp.mean(values, axis=1), steps)
+            return jnp.append(jnp.mean(values, axis=1), jnp.sum(solutions.steps) / values.shape[1])
 
-        *values, steps = self._mean(mean, (batch,))
-        size = self.cost(FULL) if isinstance(batch, str) else self.level.batch_length(batch)
-        return *values, steps * size
+        return self._mean(mean, (batch,))
 
     def project(self, x: jax.Array) -> jax.Array:
         """Project onto the client's own set."""

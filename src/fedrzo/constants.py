@@ -19,7 +19,7 @@ FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was 
 
 def single_level(problem: Any) -> Constants:
     """Return the constants of a single-level problem's own mean loss, estimated near x0."""
-    modulus, smoothness = curvature(lambda x: mean_gradient(problem, x), jnp.asarray(problem.x0))
+    modulus, smoothness = curvature(_single_extremes, problem, jnp.asarray(problem.x0))
     return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
 
 
@@ -27,20 +27,29 @@ def lower_level(problem: Any) -> Constants:
     """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated."""
     modulus, smoothness = problem.modulus, problem.smoothness
     if modulus is None or smoothness is None:
-        level = problem.lower_level(jnp.asarray(problem.x0, float))
-        found = curvature(lambda y: mean_gradient(level, y), jnp.asarray(problem.y0, float))
+        found = curvature(_lower_extremes, problem, jnp.asarray(problem.y0, float))
         usable = _usable(*found, "lower")
         modulus, smoothness = modulus or usable[0], smoothness or usable[1]
     return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
 
 
-def curvature(gradient: Any, x: jax.Array) -> tuple[float, float]:
+def curvature(probe: Any, problem: Any, x: jax.Array) -> tuple[float, float]:
     """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
     rng = np.random.default_rng(0)
     points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
-    probe = jax.jit(lambda p: _extremes(gradient, p))
-    found = np.array([probe(p) for p in points])
+    found = np.array([probe(problem, point) for point in points])
     return float(found[:, 0].min()), float(found[:, 1].max())
+
+
+@jax.jit
+def _single_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _extremes(lambda x: mean_gradient(problem, x), x)
+
+
+@jax.jit
+def _lower_extremes(problem: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    level = problem.lower_level(jnp.asarray(problem.x0, float))
+    return _extremes(lambda y: mean_gradient(level, y), y)
 
 
 def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:

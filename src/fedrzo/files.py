@@ -33,8 +33,9 @@ def write_file(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(name, path)
     except OSError as error:
-        Path(name).unlink(missing_ok=True)
         raise InputError(f"cannot write {path} ({error.strerror}); nothing was changed there") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -56,11 +56,9 @@ class Hierarchical(Problem):
         if self.lower_set_fn is None:
             return sets.Reals() if self.lower_set is None else self.lower_set
         found = self.lower_set_fn(self.layout.unravel(x), *scenario)
-        return sets.flatten_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)))
-
-    def lower_solution(self, x: jax.Array) -> Any:
-        """Return an accurate lower-level solution at x where there is one for all scenarios; monitoring is not charged."""
-        raise TypeError(f"{type(self).__name__} does not define lower_solution")
+        return _flat_set(
+            found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), self.lower_layout, "lower_constraint"
+        )
 
     def feasible_lower(self) -> np.ndarray:
         """Return where lower solves start, moved into the lower set if need be."""
@@ -133,7 +131,7 @@ class Bilevel(Hierarchical):
 
     def lower_solution(self, x: jax.Array) -> PyTree:
         """Return an accurate lower-level solution at a flat x, as y's pytree."""
-        return self.lower_layout.unravel(self.solve_lower(jnp.asarray(x, float)))
+        return self.lower_layout.unravel(np.asarray(_solve_lower(self, jnp.asarray(x, float))))
 
     def solve_lower(self, x: jax.Array) -> jax.Array:
         """Return an accurate lower-level solution at a flat x, as a flat vector."""
@@ -160,28 +158,38 @@ class Bilevel(Hierarchical):
     def check_lower(self) -> None:
         """Try both losses and Y at x0, before the first round."""
         x, y = jnp.asarray(self.x0, float), jnp.asarray(self.y0, float)
-        level = self.lower_level(x)
-        found = self.lower_set_at(level.points[0])
-        found.check(self.lower_layout.size, "lower_constraint")
         check_loss(lambda batch: self.value(x, y, batch), self.data, "loss", "loss(x, y, batch)")
-        check_loss(lambda batch: level.value(y, batch), self.lower_data, "lower", "lower(x, y, batch)")
+        trees = self.layout.unravel(self.into_domain(x)), self.lower_layout.unravel(y)
+        check_loss(lambda batch: self.lower_fn(*trees, batch), self.lower_data, "lower", "lower(x, y, batch)")
 
     def feasible_lower(self) -> np.ndarray:
         """Return y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""
-        level = self.lower_level(jnp.asarray(self.x0, float))
-        y0 = jnp.asarray(self.y0, float)
-        y = level.sets.project(0, y0)
-        broken = float(level.sets.violation(0, y))
+        if self.lower_set is None and self.lower_set_fn is None:
+            return self.y0
+        y, broken = (np.asarray(found) for found in _lower_start(self))
         if broken > INSIDE:
             raise InputError(
                 f"lower_constraint: Y(x0) is empty (the nearest y breaks it by {broken:.3g}) at x0 = "
                 f"{np.array2string(np.asarray(self.x0), precision=4, threshold=8)}; start elsewhere, or give a lower_domain"
             )
-        distance = float(jnp.linalg.norm(y - y0))
-        if distance <= INSIDE * (1 + float(jnp.linalg.norm(y0))):
+        distance = np.linalg.norm(y - self.y0)
+        if distance <= INSIDE * (1 + np.linalg.norm(self.y0)):
             return self.y0
         warnings.warn(f"y0: found a point {distance:.3g} outside Y(x0); it is projected first", stacklevel=5)
-        return np.asarray(y)
+        return y
+
+
+@jax.jit
+def _solve_lower(problem: Bilevel, x: jax.Array) -> jax.Array:
+    return problem.solve_lower(x)
+
+
+@jax.jit
+def _lower_start(problem: Bilevel) -> tuple[jax.Array, jax.Array]:
+    """Return y0 projected onto Y(x0), and by how much that still breaks a constraint."""
+    level = problem.lower_level(jnp.asarray(problem.x0, float))
+    y = level.sets.project(0, jnp.asarray(problem.y0, float))
+    return y, level.sets.violation(0, y)
 
 
 class Minimax(Bilevel):

@@ -83,9 +83,14 @@ class Problem:
         plus, minus = jax.vmap(self.value, in_axes=(0, None))(jnp.stack([x + v, x - v]), batch)
         return plus - minus
 
+    def lower_solution(self, x: jax.Array) -> PyTree:
+        """Return an accurate lower-level solution at a flat x, where the problem has one lower level for all scenarios."""
+        del x
+        return None
+
     def project(self, x: jax.Array) -> jax.Array:
         """Project a flat x onto the intersection of all clients' sets."""
-        return self.sets.intersection(x)
+        return x if self.sets.free else _intersection(self.sets, x)
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
@@ -136,10 +141,15 @@ class Nonsmooth(Problem):
         return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
 
 
+@jax.jit
+def _intersection(family: sets.SetFamily, x: jax.Array) -> jax.Array:
+    return family.intersection(x)
+
+
 def check_loss(loss: Callable[[PyTree], Any], data: Data, argument: str, call: str) -> float:
     """Try a loss on one sample of client 0, and say what is wrong with what it does."""
     try:
-        value = loss(data.sample(jax.random.key(0), 0, 0, 1))
+        value = jax.jit(loss)(data.sample(jax.random.key(0), 0, 0, 1))  # traced, as it will be in the run
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise InputError(
             f"{argument}: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with "

@@ -202,6 +202,7 @@ class Job:
         self.began = time.perf_counter()
         self.stored = -math.inf
         self.chunk_seconds: list[float] = []
+        self.whole = True  # whether session and histories belong together, so that they can be stored
 
     @property
     def seconds(self) -> float:
@@ -214,6 +215,10 @@ class Job:
         if stored is None:
             return
         stored.check(self.case.identity(), self.session.store(), folder)
+        if stored.round > self.case.rounds:
+            raise InputError(
+                f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many"
+            )
         self.session.restore(stored.arrays, stored.round)
         self.histories = [History(columns) for columns in stored.histories]
         self.before = stored.seconds
@@ -234,6 +239,7 @@ class Job:
 
     def _chunk(self, rounds: int) -> None:
         start = time.perf_counter()
+        self.whole = False
         self.session.advance(rounds)
         self._raise_trouble()
         self.chunk_seconds.append(time.perf_counter() - start)
@@ -247,6 +253,7 @@ class Job:
             row: Row = {"round": self.session.round, **cost._asdict(), "seconds": seconds}
             row |= {name: float(values[i]) for name, values in metrics.items()}
             history.append(row)
+        self.whole = True
         for sink in self.log:
             sink(self.histories[0].last)
 
@@ -256,10 +263,10 @@ class Job:
         if len(records) > 1 or int(records[0].trouble) < 0:
             return
         kept = "" if self.folder is None else f"; the checkpoint in {self.folder} is from before"
-        norm = float(np.linalg.norm(records[0].x_good))
+        largest = float(np.abs(records[0].x_good).max())
         known = self.case.methods[0].diagnose(self.session.states()[0])
         reason = known or (
-            f"x is no longer finite (its norm before was {norm:.3g}); use a smaller stepsize, or check the loss for "
+            f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
             "non-finite values"
         )
         raise DivergedError(f"stopped after round {int(records[0].trouble)}: {reason}{kept}")
@@ -279,11 +286,7 @@ class Job:
         try:
             yield
         except KeyboardInterrupt:
-            if (
-                self.folder is not None
-                and len(self.histories[0])
-                and self.session.round == self.histories[0].last["round"]
-            ):
+            if self.folder is not None and self.whole and len(self.histories[0]):
                 self.store()
                 print(f"\nstopped after round {self.session.round}; go on with resume=True, checkpoint={str(self.folder)!r}",
                       file=sys.stderr)  # fmt: skip
@@ -298,7 +301,7 @@ class Job:
         found = []
         for i, (state, record) in enumerate(zip(self.session.states(), self.session.progress(), strict=True)):
             feasible = np.asarray(problem.project(jax.numpy.asarray(state.x)))
-            y = problem.lower_solution(jax.numpy.asarray(state.x)) if problem.hierarchical else None
+            y = problem.lower_solution(jax.numpy.asarray(state.x))
             found.append(
                 Result(unravel(state.x), unravel(feasible), unravel(record.x_random), int(record.random_round),
                        self.histories[i], self.case.spec(i, engine), compiling, y)

@@ -55,13 +55,14 @@ def measure_noise(problem: Any, x: np.ndarray, smoothing: float, draws: int = 8)
     """
     n, scale = x.size, x.size / (2 * smoothing)
     batch = jax.tree.map(np.asarray, Client.of(problem, 0).sample(jax.random.key(0), 1))
+    value = jax.jit(problem.value)
     generator = np.random.default_rng(0)
     rough, exact, values = [], [], []
     for _ in range(draws):
         v = generator.standard_normal(n)
         v *= smoothing / np.linalg.norm(v)
-        rough.append(np.subtract(*_both_sides(problem, x, v, batch, x.dtype)))
-        exact.append(np.subtract(*(sides := _both_sides(problem, x, v, batch, np.dtype(np.float64)))))
+        rough.append(np.subtract(*_both_sides(value, x, v, batch, x.dtype)))
+        exact.append(np.subtract(*(sides := _both_sides(value, x, v, batch, np.dtype(np.float64)))))
         values.append(sides[0])
     statistical = scale * float(np.sqrt(np.mean(np.square(exact))))
     if getattr(problem.loss_fn, "is_blackbox", False):
@@ -70,7 +71,7 @@ def measure_noise(problem: Any, x: np.ndarray, smoothing: float, draws: int = 8)
     return Noise(statistical, scale * float(np.sqrt(np.mean(np.subtract(rough, exact) ** 2))))
 
 
-def _both_sides(problem: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: np.dtype) -> tuple[float, float]:
+def _both_sides(value: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: np.dtype) -> tuple[float, float]:
     """Compute f(x+v) and f(x-v) on one batch, wholly in the given precision."""
 
     def cast(array: np.ndarray) -> np.ndarray:
@@ -79,4 +80,4 @@ def _both_sides(problem: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: n
     with jax.enable_x64(dtype == np.float64):
         batch = jax.tree.map(cast, batch)
         x, v = x.astype(dtype), v.astype(dtype)
-        return tuple(float(problem.value(jnp.asarray(point), batch)) for point in (x + v, x - v))  # type: ignore[return-value]
+        return tuple(float(value(jnp.asarray(point), batch)) for point in (x + v, x - v))  # type: ignore[return-value]

@@ -8,7 +8,7 @@ name = "relu-digits"        # a name of the zoo, then the options of its maker
 clients = 5
 
 [method]
-name = "FedRZOnn"           # a method, then its fields; a field that is itself a method is a table with a name
+name = "FedRZOnn"           # a method, then its fields; a field that is itself a method, or a solver, is such a table
 stepsize = 1e-4
 smoothing = 0.01
 
@@ -34,13 +34,14 @@ from typing import Any
 
 import tomli_w
 
-from fedrzo import engines, zoo
+from fedrzo import engines, vi, zoo
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import write_file
 from fedrzo.methods import METHODS
 from fedrzo.settings import Table, merge, nest, paths, read_setting
 
 TABLES = ("problem", "method", "run")
+SOLVERS = {solver.__name__: solver for solver in (vi.Accelerated, vi.Extragradient, vi.Projection)}
 RUN_KEYS = ("rounds", "seed", "clients_per_round", "eval_every", "engine")
 
 
@@ -177,9 +178,15 @@ def _check_name(table: Table, path: str, known: Iterable[str]) -> None:
         raise InputError(f"{path}.name: {found}{nearest(str(name), known)}")
 
 
+def _classes(path: str) -> dict[str, Any]:
+    """Return what a table may name: a method, or, below a method, also a solver."""
+    return {**METHODS} if path == "method" else {**METHODS, **SOLVERS}
+
+
 def _check_method(table: Table, path: str) -> None:
-    _check_name(table, path, METHODS)
-    fields = [field.name for field in dataclasses.fields(METHODS[table["name"]])]  # type: ignore[arg-type]
+    known = _classes(path)
+    _check_name(table, path, known)
+    fields = [field.name for field in dataclasses.fields(known[table["name"]])]
     _check_keys(table, ("name", *fields), f"{path}.", f"{table['name']} has no such field")
     for key, value in table.items():
         if isinstance(value, dict):
@@ -187,8 +194,8 @@ def _check_method(table: Table, path: str) -> None:
 
 
 def _make_method(table: Table, path: str) -> Any:
-    cls = METHODS[table["name"]]
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    cls = _classes(path)[table["name"]]
+    for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name not in table:
             raise InputError(f"{path}.{field.name}: missing; {cls.__name__} needs a value")
@@ -199,7 +206,9 @@ def _make_method(table: Table, path: str) -> Any:
     try:
         return cls(**values)
     except InputError as error:
-        raise InputError(f"{path}.{error}") from None
+        parent, _, last = path.rpartition(".")
+        named = str(error).startswith(f"{last}: ")  # solvers begin their messages with "solver"
+        raise InputError(f"{parent if named else path}.{error}") from None
 
 
 def _check_run(table: Table) -> None:

@@ -6,6 +6,7 @@ import copy
 import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,9 +18,9 @@ from fedrzo.smoothing import measure_noise
 def feasible_start(problem: Any) -> Any:
     """Return the problem with x0 inside all clients' sets, warning if it had to be moved."""
     x0 = jnp.asarray(problem.x0)
-    distance = float(worst_distance(problem, x0))
+    distance = 0.0 if problem.sets.free else float(jax.jit(worst_distance)(problem, x0))
     moved = copy.copy(problem)
-    if distance > INSIDE * (1 + float(jnp.linalg.norm(x0))):
+    if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
         warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
         moved.x0 = np.asarray(problem.project(x0))
     if problem.hierarchical:

@@ -17,6 +17,7 @@ from fedrzo.hierarchical import LOWER, Hierarchical
 from fedrzo.monitor import worst_distance
 from fedrzo.problems import Data, Loss, PyTree, check_function, check_loss
 from fedrzo.pytrees import index, traced
+from fedrzo.vi.trial import try_solver
 
 PROBES = 3  # scenarios of the first client, and points y for each, at which a map is looked at before a run
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
@@ -85,7 +86,9 @@ class TwoStage(Hierarchical):
             return found
         return found._replace(y=jnp.where(lower_set.violation(found.y) > EMPTY, jnp.nan, found.y))
 
-    def implicit(self, points: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1) -> tuple[jax.Array, vi.Solution]:
+    def implicit(
+        self, points: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1
+    ) -> tuple[jax.Array, vi.Solution]:
         """Return loss(x, y(x, xi), xi) and y(x, xi) for each x (first axis) and each scenario of a batch (second axis)."""
 
         def one(x: jax.Array, xi: PyTree) -> tuple[jax.Array, vi.Solution]:
@@ -139,18 +142,21 @@ class TwoStage(Hierarchical):
             flat = jnp.asarray(self.layout.ravel(x), float)
             return self.lower_layout.unravel(np.asarray(self.solve(flat, xi, vi.Accelerated()).y))
 
+    def try_solver(self, solver: vi.Solver) -> None:
+        """Refuse a solver that diverges, or misses its tolerance, at x0 on one scenario."""
+        with self.precision():
+            x, xi = self.into_domain(jnp.asarray(self.project(jnp.asarray(self.x0, float)))), probes(self)[0]
+            _check_nonempty(self, x, xi)
+            try_solver(self, x, xi, solver)
+
     def check_lower(self) -> None:
         """Look at the map, Y and the loss at x0, before the first round."""
-        x = jnp.asarray(self.x0, float)
-        xi = probes(self)[0]
-        lower_set = self.lower_set_at(self.into_domain(x), xi)
-        lower_set.check(self.lower_layout.size, "lower_constraint")
-        _check_nonempty(self, lower_set)
-        measured = measure(self)
-        _check_monotone(self, measured, lower_set)
-        check_loss(
-            lambda batch: jnp.mean(self.implicit(x[None], batch, self.monitor)[0]), self.data, "loss", "loss(x, y, xi)"
-        )
+        x, xi = self.into_domain(jnp.asarray(self.x0, float)), probes(self)[0]
+        self.lower_set_at(x, xi).check(self.lower_layout.size, "lower_constraint")
+        _check_nonempty(self, x, xi)
+        _check_monotone(self, measure(self), self.lower_set_at(x, xi))
+        y = self.lower_set_at(x, xi).project(jnp.asarray(self.y0, float))
+        check_loss(lambda batch: self.value(x, y, xi), self.data, "loss", "loss(x, y, xi)")
 
 
 def check_solver(solver: Any, argument: str) -> vi.Solver:
@@ -178,8 +184,12 @@ def measure(problem: TwoStage) -> vi.Constants:
     for xi in probes(problem):
         lower_set = problem.lower_set_at(x, xi)
         points = [lower_set.project(y0 + jnp.asarray(direction)) for direction in noise]
-        found.append(vi.measure(lambda y, xi=xi: problem.map(x, y, xi), points))
+        found.append(vi.measure(_map, points, problem, x, xi))
     return vi.Constants(min(c.mu for c in found), max(c.L for c in found))
+
+
+def _map(y: jax.Array, problem: TwoStage, x: jax.Array, xi: PyTree) -> jax.Array:
+    return problem.map(x, y, xi)
 
 
 def _check_map(problem: TwoStage) -> None:
@@ -197,13 +207,13 @@ def _check_map(problem: TwoStage) -> None:
         raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
 
 
-def _check_nonempty(problem: TwoStage, lower_set: sets.Set) -> None:
+def _check_nonempty(problem: TwoStage, x: jax.Array, xi: PyTree) -> None:
+    lower_set = problem.lower_set_at(x, xi)
     broken = float(lower_set.violation(lower_set.project(jnp.asarray(problem.y0, float))))
     if broken > EMPTY:
-        at = np.array2string(np.asarray(problem.x0), precision=4, threshold=8)
         raise InputError(
-            f"lower_constraint: Y is empty (the nearest y breaks it by {broken:.3g}) at x0 = {at}; "
-            "correct it, start elsewhere, or give a lower_domain"
+            f"lower_constraint: Y is empty (the nearest y breaks it by {broken:.3g}) at x = "
+            f"{np.array2string(np.asarray(x), precision=4, threshold=8)}; correct it, start elsewhere, or give a lower_domain"
         )
 
 

@@ -19,7 +19,6 @@ from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
 from fedrzo.smoothing import slope
 from fedrzo.twostage import TwoStage, check_solver
-from fedrzo.vi.trial import try_solver
 
 
 class TwoStageState(NamedTuple):
@@ -67,7 +66,7 @@ class FedRZO2s(Method):
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""
         super().check(problem)
         self.solver.check(problem.modulus, problem.smoothness)
-        try_solver(problem, self.solver)
+        problem.try_solver(self.solver)
 
     def init(self, problem: Any, key: jax.Array) -> TwoStageState:
         """Algorithm 4, line 1."""
@@ -100,8 +99,8 @@ class FedRZO2s(Method):
             return x - gamma * (g + (x - client.project(x)) / eta), solved + taken  # line 7
 
         x, solved = jax.lax.fori_loop(0, steps, local_step, (x, jnp.zeros((), x.dtype)))
-        evaluations = 2 * steps * client.cost(self.batch_size)
-        return Reply(x, evaluations=evaluations, steps=jnp.round(solved).astype(jnp.int32))
+        size = client.cost(self.batch_size)
+        return Reply(x, evaluations=2 * steps * size, steps=jnp.round(solved * size).astype(jnp.int32))
 
     def diagnose(self, state: TwoStageState) -> str | None:
         """Say what may have gone wrong where x is lost."""

@@ -84,7 +84,7 @@ class GradientMethod(Method):
             return self
         from fedrzo.constants import single_level
 
-        return dataclasses.replace(self, constants=single_level(problem))
+        return dataclasses.replace(self, constants=single_level(problem))  # type: ignore[type-var]
 
     def plan(self, r: Any) -> Plan:
         """Return how many rounds, and local steps in each, a lower level takes in upper round r."""
@@ -110,7 +110,7 @@ def local_schedule(method: Any, client: Client) -> tuple[Any, Any]:
     return steps, client.own_round * steps
 
 
-def run_lower(federation: Any, method: Method, y: jax.Array, r: Any, rounds: Schedule | None) -> jax.Array:
+def run_lower(federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None) -> jax.Array:
     """Run a method on a lower-level view of the federation, from y; its memory and state start afresh."""
     start = method.init(Start(y), federation.key())
     total = method.plan(r).rounds if rounds is None else at(rounds, r)

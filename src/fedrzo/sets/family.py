@@ -46,11 +46,12 @@ class SetFamily(Pytree):
         if self.identical:
             return [self.groups[0]]
         found: list[Set] = []
-        for kind, group in enumerate(self.groups):
+        for group in self.groups:
             if isinstance(group, Box):
                 found.append(Box(jnp.max(jnp.asarray(group.lo), axis=0), jnp.min(jnp.asarray(group.hi), axis=0)))
                 continue
-            count = int(np.sum(np.asarray(self.kind) == kind))
+            leaves = jax.tree.leaves(group)
+            count = leaves[0].shape[0] if leaves else 1  # sets without numbers are all the same
             found += [jax.tree.map(lambda leaf, j=j: leaf[j], group) for j in range(count)]
         return found
 

@@ -16,7 +16,7 @@ from fedrzo.sets.base import Rows
 
 INTERIOR_STEPS = 40  # 10 to 20 are used, unless the set is empty
 FINISHING_STEPS = 5  # 1 is used, unless the first guess of the active rows is wrong
-REFINEMENTS = 4
+REFINEMENTS = 8
 
 
 class Point(NamedTuple):

@@ -17,6 +17,7 @@ from fedrzo.vi.base import Map, Solution, Solver, answer, optional, reached, res
 PROGRESS = 0.9
 # Extragradient steps need alpha |G(y) - G(ahead)| < |y - ahead|; where a map is steeper than its L says, alpha is halved.
 STEEPEST = 0.95
+RIDGE = 1e-13  # keeps past steps that are nearly dependent from making the system singular
 
 
 class State(NamedTuple):
@@ -30,9 +31,9 @@ class State(NamedTuple):
     shortest: jax.Array
     last: jax.Array  # the last point taken, and its move
     last_move: jax.Array
-    moves: jax.Array  # differences of past points, and of their moves, newest first
+    moves: jax.Array  # differences of past points, and of their moves: rings of rows
     changes: jax.Array
-    known: jax.Array  # how many of them there are
+    known: jax.Array  # how many have been written since the stepsize changed
     best: jax.Array
     residual: jax.Array
 
@@ -90,17 +91,17 @@ class Accelerated(Solver):
         length = jnp.linalg.norm(move)
         steep = alpha * jnp.linalg.norm(g_ahead - g) > STEEPEST * jnp.linalg.norm(ahead - y)
         take = (state.is_plain | (length <= PROGRESS * state.shortest)) & ~steep
-        taken = _remember(state, y, move)._replace(plain=plain, shortest=jnp.minimum(length, state.shortest))
-        guess = set.project(_guess(taken))
-        taken = taken._replace(trial=guess, is_plain=taken.known == 0)
-        back = state._replace(trial=state.plain, is_plain=jnp.bool_(True))
-        shorter = state._replace(alpha=alpha / 2, trial=state.best, plain=state.best, known=jnp.int32(0),
-                                 shortest=jnp.full_like(length, jnp.inf), is_plain=jnp.bool_(True))  # fmt: skip
-        return _choose(take, taken, _choose(steep, shorter, back))
+        taken = _remember(state, take, y, move)._replace(plain=plain, shortest=jnp.minimum(length, state.shortest))
+        taken = taken._replace(trial=set.project(_guess(taken)), is_plain=taken.known == 0)
+        back = taken._replace(trial=state.plain, is_plain=jnp.bool_(True), plain=state.plain, shortest=state.shortest,
+                              last=state.last, last_move=state.last_move, known=state.known)  # fmt: skip
+        start_again = back._replace(alpha=alpha / 2, trial=state.best, plain=state.best, known=jnp.zeros_like(state.known),
+                                    shortest=jnp.full_like(length, jnp.inf))  # fmt: skip
+        return _choose(take, taken, _choose(steep, start_again, back))
 
 
 def _choose(condition: jax.Array, one: State, other: State) -> State:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), one, other)
 
 
 def _keep_best(state: State, y: jax.Array, residual: jax.Array) -> State:
@@ -112,17 +113,20 @@ def _keep_best(state: State, y: jax.Array, residual: jax.Array) -> State:
     )
 
 
-def _remember(state: State, y: jax.Array, move: jax.Array) -> State:
-    """Add the step from the last point taken to the past, unless this is the first since the stepsize changed."""
+def _remember(state: State, take: jax.Array, y: jax.Array, move: jax.Array) -> State:
+    """Add the step from the last point taken to the past, unless this is the first one since the stepsize changed."""
     first = jnp.isinf(state.shortest)
-    moves = jnp.roll(state.moves, 1, axis=0).at[0].set(y - state.last)
-    changes = jnp.roll(state.changes, 1, axis=0).at[0].set(move - state.last_move)
+    slot = state.known % state.moves.shape[0]
+
+    def write(rows: jax.Array, new: jax.Array) -> jax.Array:
+        return rows.at[slot].set(jnp.where(take & ~first, new, rows[slot]))
+
     return state._replace(
         last=y,
         last_move=move,
-        moves=jnp.where(first, state.moves, moves),
-        changes=jnp.where(first, state.changes, changes),
-        known=jnp.where(first, 0, jnp.minimum(state.known + 1, state.moves.shape[0])),
+        moves=write(state.moves, y - state.last),
+        changes=write(state.changes, move - state.last_move),
+        known=jnp.where(first, 0, state.known + 1),
     )
 
 
@@ -133,7 +137,6 @@ def _guess(state: State) -> jax.Array:
     scale = jnp.linalg.norm(changes, axis=1)
     scale = jnp.where(scale > 0, scale, 1)
     unit = changes / scale[:, None]  # old steps are much longer than new ones: unscaled, the system would be singular
-    gram = unit @ unit.T + 1e-13 * jnp.eye(scale.size, dtype=unit.dtype)
-    gram = gram + jnp.diag(jnp.where(live[:, 0], 0.0, 1.0).astype(unit.dtype))
-    weights = jax.scipy.linalg.solve(gram, unit @ state.last_move, assume_a="pos") / scale
-    return state.last + state.last_move - weights @ (jnp.where(live, state.moves, 0) + changes)
+    damping = jnp.where(live[:, 0], RIDGE, 1).astype(unit.dtype)
+    weights = jnp.linalg.solve(unit @ unit.T + jnp.diag(damping), unit @ state.last_move) / scale
+    return state.last + state.last_move - weights @ jnp.where(live, state.moves + changes, 0)

@@ -52,6 +52,14 @@ class Solver(Pytree):
         """
         raise TypeError(f"{type(self).__name__} does not define solve")
 
+    def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
+        """Take one step of a method that has a fixed stepsize."""
+        raise TypeError(f"{type(self).__name__} does not define advance")
+
+    def longest(self, mu: float, L: float) -> tuple[str, float]:
+        """Return, in words and as a number, the stepsize below which the theory vouches for the method."""
+        raise TypeError(f"{type(self).__name__} does not define longest")
+
     def check(self, mu: float, L: float) -> None:
         """Refuse, or warn of, settings that do not fit these constants."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-
-from fedrzo.vi.base import Map
 
 DENSE = 64  # up to so many unknowns the Jacobian is formed; beyond, eigenvalues come from products with it
 
@@ -20,51 +19,56 @@ class Constants(NamedTuple):
     L: float
 
 
-def measure(map: Map, points: Any) -> Constants:
-    """Measure a map's constants at some points: the least over them of mu, the largest of L.
+def measure(map: Callable[..., jax.Array], points: Any, *arguments: Any) -> Constants:
+    """Measure the constants of `map(y, *arguments)` in y at some points: the least mu there, and the largest L.
 
     mu is the least eigenvalue of the Jacobian's symmetric part, L the Jacobian's norm. Of an affine map these are the
-    constants themselves; of another one, mu can only be less and L more elsewhere.
+    constants themselves; of another one, mu can only be less elsewhere and L more.
 
     Args:
-        map: G, a JAX-traceable function of a flat vector.
-        points: flat vectors, one per row.
+        map: JAX-traceable.
+        points: flat vectors.
+        arguments: pytrees that the map takes besides; new values of them compile nothing new.
     """
-    found = [_at(map, jnp.asarray(y)) for y in points]
+    one = _dense if len(points[0]) <= DENSE else _by_products
+    found = [one(map, y, arguments) for y in points]
     return Constants(min(mu for mu, _ in found), max(L for _, L in found))
 
 
-def _at(map: Map, y: jax.Array) -> Constants:
-    if y.size <= DENSE:
-        jacobian = np.asarray(jax.jacfwd(map)(y))
-        mu = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0]
-        return Constants(float(mu), float(np.linalg.norm(jacobian, 2)))
-    return _by_products(map, y)
+@functools.partial(jax.jit, static_argnames="map")
+def _jacobian(map: Any, y: jax.Array, arguments: tuple) -> jax.Array:
+    return jax.jacfwd(map)(y, *arguments)
 
 
-def _by_products(map: Map, y: jax.Array) -> Constants:
+@functools.partial(jax.jit, static_argnames="map")
+def _forward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Array:
+    return jax.jvp(lambda y: map(y, *arguments), (y,), (v,))[1]
+
+
+@functools.partial(jax.jit, static_argnames="map")
+def _backward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Array:
+    return jax.vjp(lambda y: map(y, *arguments), y)[1](v)[0]
+
+
+def _dense(map: Any, y: jax.Array, arguments: tuple) -> Constants:
+    jacobian = np.asarray(_jacobian(map, y, arguments))
+    mu = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0]
+    return Constants(float(mu), float(np.linalg.norm(jacobian, 2)))
+
+
+def _by_products(map: Any, y: jax.Array, arguments: tuple) -> Constants:
     """Lanczos on products with the Jacobian: cost linear in n where the map's is."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    @jax.jit
-    def forward(v: jax.Array) -> jax.Array:
-        return jax.jvp(map, (y,), (v,))[1]
-
-    @jax.jit
-    def backward(v: jax.Array) -> jax.Array:
-        return jax.vjp(map, y)[1](v)[0]
-
-    def largest(product: Any, shift: float = 0.0) -> float:
-        """Return the eigenvalue of the symmetric `shift I - product` (or `product`, without a shift) that is largest."""
-        def act(v: np.ndarray) -> np.ndarray:
-            v = np.ravel(v)
-            return shift * v - np.asarray(product(v)) if shift else np.asarray(product(v))
-
-        operator = LinearOperator((y.size, y.size), matvec=act, dtype=np.float64)
+    def largest(product: Callable[[np.ndarray], Any]) -> float:
+        operator = LinearOperator((y.size, y.size), matvec=lambda v: np.asarray(product(np.ravel(v))), dtype=np.float64)
         start = np.random.default_rng(0).normal(size=y.size)
         return float(eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)[0])
 
-    L = np.sqrt(max(largest(lambda v: backward(forward(v))), 0.0))
-    shift = float(L) or 1.0
-    mu = shift - largest(lambda v: (forward(v) + backward(v)) / 2, shift)
-    return Constants(mu, float(L))
+    def symmetric(v: np.ndarray) -> Any:
+        return np.asarray(_forward(map, y, arguments, v) + _backward(map, y, arguments, v)) / 2
+
+    square = largest(lambda v: _backward(map, y, arguments, _forward(map, y, arguments, v)))
+    L = float(np.sqrt(max(square, 0.0)))
+    # The least eigenvalue sits at the end of the spectrum that Lanczos finds fast once the rest is turned over.
+    return Constants(L - largest(lambda v: L * v - symmetric(v)), L)

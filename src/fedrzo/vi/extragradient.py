@@ -39,10 +39,25 @@ class Extragradient(Solver):
         if self.tolerance is None and self.steps is None:
             raise InputError("solver: found neither tolerance nor steps; pass one of them")
 
+    def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
+        """Take one step: two evaluations of the map."""
+        del mu
+        alpha = self.alpha(L)
+        return set.project(y - alpha * foresee(map, set, y, alpha)[1])
+
+    def longest(self, mu: float, L: float) -> tuple[str, float]:
+        """Return the stepsize below which the method converges."""
+        del mu
+        return "1/L", 1 / L
+
+    def alpha(self, L: Any) -> Any:
+        """Return the stepsize in use."""
+        return 0.5 / L if self.stepsize is None else self.stepsize
+
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """See `Solver.solve`. The answer is the last foreseen point, which lies in Y and whose residual is known."""
         del k
-        alpha = 0.5 / L if self.stepsize is None else self.stepsize
+        alpha = self.alpha(L)
 
         def step(carry: Any) -> Any:
             t, y, *_ = carry

@@ -49,7 +49,9 @@ class Projection(Solver):
     def check(self, mu: float, L: float) -> None:
         """Refuse a default stepsize that mu does not allow; warn of a tau below the theory's."""
         if self.stepsize is None and not mu > 0:
-            raise InputError(f"solver: stepsize defaults to mu/L^2, but mu is {mu:.3g}; pass a stepsize, or fz.vi.Accelerated")
+            raise InputError(
+                f"solver: stepsize defaults to mu/L^2, but mu is {mu:.3g}; pass a stepsize, or fz.vi.Accelerated"
+            )
         least = needed_tau(mu, L) if mu > 0 else float("inf")
         if self.tau is not None and self.tau < least * (1 - 1e-9):
             warnings.warn(
@@ -61,6 +63,14 @@ class Projection(Solver):
     def alpha(self, mu: Any, L: Any) -> Any:
         """Return the stepsize in use."""
         return mu / L**2 if self.stepsize is None else self.stepsize
+
+    def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
+        """Take one step."""
+        return set.project(y - self.alpha(mu, L) * map(y))  # Algorithm 5, line 4
+
+    def longest(self, mu: float, L: float) -> tuple[str, float]:
+        """Return the stepsize below which the method is a contraction."""
+        return "2 mu/L^2", 2 * mu / L**2
 
     def count(self, mu: Any, L: Any, k: Any) -> Any:
         """Return t_k: at least one step, also where kappa is 1 and the theory's tau is 0."""
@@ -80,7 +90,9 @@ class Projection(Solver):
             del t
             return set.project(y - alpha * map(y))  # line 4
 
-        before = jax.lax.fori_loop(0, steps - 1, step, y0)  # line 3; the last step apart, since its length tells the error
+        before = jax.lax.fori_loop(
+            0, steps - 1, step, y0
+        )  # line 3; the last step apart, since its length tells the error
         g = map(before)
         y = set.project(before - alpha * g)
         return answer(y, residual_of_step(before, g, y, map(y), alpha), mu, steps)  # line 6

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrzo.errors import InputError, nearest
-from fedrzo.zoo import relu, toys
+from fedrzo.zoo import cournot, relu, toys
 
 PROBLEMS: dict[str, Callable[..., Any]] = {
     "quadratic": toys.quadratic,
     "median": toys.median,
     "boxes": toys.boxes,
+    "cournot": cournot.cournot,
     "relu-digits": relu.relu_digits,
     "relu-mnist": relu.relu_mnist,
     "relu-cifar10": relu.relu_cifar10,

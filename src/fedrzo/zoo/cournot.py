@@ -1,0 +1,152 @@
+"""The paper's Section 5.4: a Stackelberg leader facing Nash-Cournot followers under random linear demand.
+
+H. D. Sherali, A. L. Soyster, F. H. Murphy: "Stackelberg-Nash-Cournot equilibria", Operations Research 31 (1983). The leader
+chooses its output x in [0, 10] before the demand p = a - b q is known (a is uniform on [7.5, 12.5]); the followers then play a
+Cournot game, with outputs y_j in [0, cap_j] and costs c_j y_j^2 / 2.
+
+Not printed in the paper, chosen here: 5 clients, c_0 = 0.1, x0 = 0, y0 = 0. The paper gives ranges for c_j and cap_j: by default
+all are in the middle (0.1 and 3); with a `seed` they are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets, vi
+from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.errors import InputError
+from fedrzo.twostage import TwoStage
+
+DEMAND = (7.5, 12.5)
+LEADER_CAP = 10.0
+LEADER_COST = 0.1
+COSTS = (0.09, 0.11)
+CAPS = (2.0, 4.0)
+# As printed: the steps and stepsizes of the lower level, by the number of followers.
+PRINTED_TAU = {10: 20.0, 20: 35.0, 100: 55.0, 1000: 80.0}
+PRINTED_ALPHA = {10: 1e-4, 20: 1e-6, 100: 1e-7, 1000: 1e-8}
+ROUNDS = 100
+
+
+class Market:
+    """The leader's loss, and the followers' costs; equal markets compare equal, so that compiled code is shared."""
+
+    def __init__(self, followers: int, b: float, seed: int | None, cap: float | None) -> None:
+        self.settings = (followers, b, seed, cap)
+        self.b = b
+        middle = (np.full(followers, sum(span) / 2) for span in (COSTS, CAPS))
+        rng = np.random.default_rng(seed)
+        drawn = (rng.uniform(*span, size=followers) for span in (COSTS, CAPS))
+        self.costs, self.caps = middle if seed is None else drawn
+        if cap is not None:
+            self.caps = np.full(followers, float(cap))
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.settings == other.settings  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.settings))
+
+
+class Loss(Market):
+    """Minus the leader's profit."""
+
+    def __call__(self, x: jax.Array, y: jax.Array, a: jax.Array) -> jax.Array:
+        """Return c_0 x^2 / 2 - x p(x + sum of y)."""
+        return 0.5 * LEADER_COST * x[0] ** 2 - x[0] * (a - self.b * (x[0] + jnp.sum(y)))
+
+
+class Map(Market):
+    """The followers' optimality conditions. The matrix diag(c + b) + b 1 1' is never formed: the cost is linear."""
+
+    def __call__(self, x: jax.Array, y: jax.Array, a: jax.Array) -> jax.Array:
+        """Return (c + b) y - a + b (x + sum of y)."""
+        return (self.costs + self.b) * y - a + self.b * (x[0] + jnp.sum(y))
+
+
+def draw_demand(key: jax.Array, client_id: Any) -> jax.Array:
+    """Draw a; the same law for all clients."""
+    del client_id
+    return jax.random.uniform(key, (), float, *DEMAND)
+
+
+def cournot(
+    followers: int = 10, b: float = 0.5, setting: str = "certified", clients: int = 5, seed: int | None = None,
+    cap: float | None = None, scenarios: int | None = None, evaluation: int = 1024, iterations: int = 20 * ROUNDS,
+) -> TwoStage:  # fmt: skip
+    """Stackelberg leader and Cournot followers under random demand (the paper's Section 5.4).
+
+    Args:
+        followers: how many.
+        b: the slope of the inverse demand.
+        setting: `"certified"`: losses are monitored with followers in equilibrium, to 1e-8. `"paper"`: with the printed
+            lower-level method, which leaves them near zero (see `solver`).
+        clients: how many clients share the leader's problem.
+        seed: draws the followers' costs and capacities from the printed ranges; None takes the middles.
+        cap: one capacity for all followers.
+        scenarios: clients hold so many demands each, evenly spread, instead of drawing theirs.
+        evaluation: demands per client over which losses are monitored, where clients draw theirs.
+        iterations: local steps in all, R H; in the paper's setting the monitored y is that of the last one.
+    """
+    if setting not in ("paper", "certified"):
+        raise InputError(f'setting: found {setting!r}; pass "paper" or "certified"')
+    if isinstance(followers, bool) or not isinstance(followers, int) or followers < 1:
+        raise InputError(f"followers: found {followers!r}; pass a whole number of at least 1")
+    if not b > 0:
+        raise InputError(f"b: found {b!r}; pass a positive number, so that prices fall with output")
+    market = Map(followers, b, seed, cap)
+    monitor = vi.Accelerated() if setting == "certified" else printed_monitor(followers, iterations)
+    return TwoStage(
+        Loss(followers, b, seed, cap), market, _demands(clients, scenarios, evaluation), np.zeros(1), np.zeros(followers),
+        sets.Box(0.0, LEADER_CAP), sets.Box(0.0, market.caps), modulus=float(market.costs.min() + b),
+        smoothness=float(market.costs.max() + b + b * followers), monitor=monitor,
+        name=f"cournot-{followers}",
+    )  # fmt: skip
+
+
+def solver(followers: int, setting: str = "certified") -> vi.Solver:
+    """Return the lower-level solver of a setting: Algorithm 5 with the printed alpha and tau, or one that solves to 1e-8."""
+    if setting == "certified":
+        return vi.Accelerated()
+    _check_printed(followers)
+    return vi.Projection(stepsize=PRINTED_ALPHA[followers], tau=PRINTED_TAU[followers])
+
+
+def printed_monitor(followers: int, iterations: int) -> vi.Projection:
+    """Return what the paper's lower level does in the last of so many iterations: ceil(tau ln(K + 1)) steps."""
+    _check_printed(followers)
+    steps = math.ceil(PRINTED_TAU[followers] * math.log(iterations + 1))
+    return vi.Projection(stepsize=PRINTED_ALPHA[followers], steps=steps)
+
+
+def optimum(problem: TwoStage) -> tuple[float, float]:
+    """Return the leader's best output and its loss, from the closed form that holds where no follower is at a bound.
+
+    With B = sum 1/(c_j + b) and s = 1/(1 + b B), the price is s (a - b x): the loss is c_0 x^2/2 - s x (E a - b x).
+    """
+    market = problem.map_fn
+    s = 1 / (1 + market.b * float(np.sum(1 / (market.costs + market.b))))
+    x = s * float(np.mean(DEMAND)) / (LEADER_COST + 2 * market.b * s)
+    prices = s * (np.array(DEMAND) - market.b * x)
+    y = prices[:, None] / (market.costs + market.b)
+    if x > LEADER_CAP or y.min() < 0 or (y > market.caps).any():
+        raise InputError("optimum: a follower is at a bound for some demand; there is no closed form then")
+    return x, 0.5 * LEADER_COST * x**2 - s * x * (float(np.mean(DEMAND)) - market.b * x)
+
+
+def _check_printed(followers: int) -> None:
+    if followers not in PRINTED_TAU:
+        known = ", ".join(map(str, PRINTED_TAU))
+        raise InputError(f"followers: found {followers}; the paper prints its lower-level settings for {known} only")
+
+
+def _demands(clients: int, scenarios: int | None, evaluation: int) -> Any:
+    if scenarios is None:
+        return Sampler(draw_demand, clients, evaluation)
+    spread = (np.arange(scenarios) + 0.5) / scenarios
+    return ClientData([DEMAND[0] + (DEMAND[1] - DEMAND[0]) * spread] * clients)

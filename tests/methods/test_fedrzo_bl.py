@@ -1,0 +1,387 @@
+"""FedRZO_bl: Algorithm 2 on problems with closed-form answers, with every lower-level method."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedrzo as fz
+from conformance import Case, suite
+from fedrzo import directions
+from fedrzo.client import Client
+from fedrzo.federation import Roots, path_key
+from fedrzo.methods.lower import Constants, close
+from fedrzo.methods.lower import run_lower as solve
+
+CLIENTS, Q = 4, 3
+
+
+def lower_data():
+    """Heterogeneous strongly convex quadratics, Hessian eigenvalues 1 to 10: h_i(x, y) = 1/2 (y-c_i-x)' A_i (y-c_i-x)."""
+    rng = np.random.default_rng(0)
+    fixed = []
+    for _ in range(CLIENTS):
+        basis = np.linalg.qr(rng.normal(size=(Q, Q)))[0]
+        fixed.append((basis @ np.diag(rng.uniform(1, 10, Q)) @ basis.T, rng.normal(size=Q)))
+    return fz.ClientData([np.zeros((2, 1))] * CLIENTS, fixed=fixed)
+
+
+DATA = lower_data()
+
+
+def upper(x, y, batch):
+    return 0.5 * jnp.sum((y - 1) ** 2) + 0.05 * jnp.sum(x**2)
+
+
+def lower(x, y, batch):
+    _, (A, c) = batch
+    return 0.5 * (y - c - x) @ A @ (y - c - x)
+
+
+def quadratic(**changes):
+    return fz.Bilevel(**{"loss": upper, "lower": lower, "data": DATA, "x0": np.zeros(Q), "y0": np.zeros(Q), **changes})
+
+
+def exact_y(x):
+    A, c = (np.asarray(part) for part in DATA.fixed)
+    return np.linalg.solve(A.sum(0), np.einsum("ijk,ik->j", A, c)) + x
+
+
+def optimum():
+    base = exact_y(np.zeros(Q))
+    x = (1 - base) / 1.1
+    return x, 0.5 * np.sum((base + x - 1) ** 2) + 0.05 * np.sum(x**2)
+
+
+LOWER = fz.LocalSGD(batch_size="full", rounds=20)
+
+
+def toy(wrap):
+    return quadratic(loss=wrap(upper), constraint=[fz.sets.Box(-5.0, 5.0 + i) for i in range(CLIENTS)])
+
+
+test_conformance = suite(
+    Case(
+        method=fz.FedRZObl(0.05, 0.1, 3, lower=LOWER),
+        problem=toy,
+        rounds=30,
+        optimum=optimum()[1],
+        numpy_loss=lambda x, y, batch: 0.5 * np.sum((y - 1) ** 2) + 0.05 * np.sum(x**2),
+        changes={"stepsize": 0.03, "local_steps": 2, "smoothing": 0.2},
+    )
+)
+
+
+def test_one_round_is_the_listing_computed_by_hand():
+    """Algorithm 2, an exact lower level, three delayed local steps, in plain NumPy from the same keys."""
+    problem = quadratic(constraint=fz.sets.Box(-1.0, 0.02))
+    method = fz.FedRZObl(0.03, 0.2, 3, lower=fz.LocalSGD(batch_size="full", rounds=400))
+    ours = fz.run(method, problem, 1, key=7, progress=False).x
+    with problem.precision():
+        root = Roots.of(jax.random.key(7)).directions
+        v = np.asarray(directions.sphere(path_key(root, (0, 0)), Q, 0.2, jnp.float64))  # round 0, call 0: the server's
+        x0 = np.zeros(Q)
+        x = x0.copy()
+        for _ in range(3):
+            value = [0.5 * np.sum((exact_y(x0 + s * v) - 1) ** 2) + 0.05 * np.sum((x + s * v) ** 2) for s in (1, -1)]
+            g = Q / (2 * 0.2**2) * (value[0] - value[1]) * v
+            x = x - 0.03 * (g + (x - np.clip(x, -1.0, 0.02)) / 0.2)
+    np.testing.assert_allclose(ours, x, rtol=1e-9)
+
+
+METHODS = {
+    "default": fz.LocalSGD(batch_size="full"),
+    "sampled": fz.LocalSGD(batch_size=1),
+    "fedac": fz.FedAC(batch_size="full"),
+    "lfd": fz.LFD(batch_size="full", rounds=400),
+    "zeroth-order": fz.FedRZOnn(lambda r: 0.3 / (r + 10), 0.01, 5, batch_size="full"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_any_method_serves_as_the_lower_level(name):
+    # An error of the lower level is multiplied by n / smoothing: a noisy one wants a larger smoothing, which a
+    # quadratic does not mind.
+    rounds, smoothing = (400, 0.5) if name == "zeroth-order" else (None, 0.05)
+    method = fz.FedRZObl(0.05, smoothing, 5, lower=METHODS[name], lower_rounds=rounds)
+    result = fz.run(method, quadratic(), 60, eval_every=60, progress=False)
+    x, best = optimum()
+    start = result.history["loss"][0]
+    assert result.history["loss"][-1] - best < 1e-3 * (start - best)
+    np.testing.assert_allclose(result.x, x, atol=0.02)
+    np.testing.assert_allclose(result.y, exact_y(result.x), atol=1e-6)
+
+
+def lower_distance(method, r=0, points=1, **changes):
+    """Solve the lower level at x = 0.3 by a method alone, without the closing step; return the distance to y(x)."""
+
+    @fz.method
+    class Once(fz.Method):
+        lower: object
+        solves = (fz.Bilevel,)
+
+        def init(self, problem, key):
+            return State(jnp.asarray(problem.x0), jnp.zeros(points * Q))
+
+        def round(self, federation, state, r):
+            below = federation.lower(jnp.full((points, Q), 0.3), self.lower)
+            return State(state.x, solve(below, self.lower, jnp.zeros(points * Q), r, None))
+
+    from typing import Any, NamedTuple
+
+    from fedrzo.constants import lower_level
+    from fedrzo.engines.simulation import Simulation
+
+    class State(NamedTuple):
+        x: Any
+        y: Any
+
+    import dataclasses
+
+    problem = quadratic(**changes)
+    with problem.precision():
+        method = dataclasses.replace(method, constants=lower_level(problem))
+        session = Simulation().start([Once(method)], problem, [jax.random.key(0)], None)
+        session.round = r
+        session.advance(1)
+        y = session.states()[0].y.reshape(points, Q)
+        return np.linalg.norm(y - exact_y(np.full(Q, 0.3)), axis=1).max(), session.costs()[0]
+
+
+def test_heterogeneous_quadratics_are_met_by_the_default_and_not_by_algorithm_3():
+    assert lower_distance(fz.LocalSGD(batch_size="full"))[0] < 1e-3
+    stuck = [lower_distance(fz.LocalSGD(batch_size="full", schedule="algorithm3"), r)[0] for r in (0, 100, 10_000)]
+    # Several constant local steps of clients that differ settle elsewhere, however many rounds r allows.
+    assert min(stuck) > 1e-2
+
+
+def test_algorithm_3_is_right_for_identical_clients():
+    same = fz.ClientData(
+        [np.zeros((2, 1))] * CLIENTS, fixed=[jax.tree.map(lambda a: np.asarray(a)[0], DATA.fixed)] * CLIENTS
+    )
+    target = np.asarray(DATA.fixed[1])[0] + 0.3
+    problem = quadratic(data=same)
+    method = fz.FedRZObl(1e-9, 1e-6, lower=fz.LocalSGD(batch_size="full", schedule="algorithm3"), closing=False,
+                         warm_start=True)  # fmt: skip
+    run = fz.run(method, fz.Bilevel(upper, lower, same, np.full(Q, 0.3), np.zeros(Q)), 3, progress=False)
+    assert problem.clients == CLIENTS
+    np.testing.assert_allclose(run.y, target, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [
+        (fz.LocalSGD(schedule="algorithm3"), lambda m, T: m),
+        (fz.LocalSGD(schedule="theorem"), lambda m, T: m),
+        (fz.FedAC(schedule="theorem"), lambda m, T: np.ceil(m ** (1 / 3))),
+        (fz.LFD(schedule="theorem"), lambda m, T: np.ceil((m * T) ** (1 / 3))),
+    ],
+)
+def test_lower_rounds_match_the_theory(method, rounds):
+    """Remark 4: m rounds a call for Local SGD, m^(1/3) for FedAC, m^(1/3) T^(1/3) for LFD; T = n (r+1)^(2/3) / m."""
+    for r in (0, 30):
+        _, cost = lower_distance(method, r)
+        T = max(np.ceil(Q * (r + 1) ** (2 / 3) / CLIENTS), CLIENTS)
+        assert cost.lower_rounds == rounds(CLIENTS, T)
+
+
+def test_both_points_share_every_message():
+    one, two = (lower_distance(fz.LocalSGD(batch_size="full", rounds=7), points=p)[1] for p in (1, 2))
+    assert two.lower_rounds == one.lower_rounds == 7
+    assert two.upload_bytes == 2 * one.upload_bytes
+    assert two.gradients == 2 * one.gradients
+
+
+def test_costs_tell_upper_from_lower():
+    rounds, lower_rounds, H = 3, 5, 4
+    method = fz.FedRZObl(0.01, 0.1, H, lower=fz.LocalSGD(batch_size="full", rounds=lower_rounds))
+    last = fz.run(method, quadratic(), rounds, progress=False).history.last
+    pair = 2 * Q * 8
+    closing_up = (pair + pair + 8) + pair  # y, gradient and violation; then the projected step
+    assert last["lower_rounds"] == rounds * (lower_rounds + 2)
+    assert last["lower_steps"] == CLIENTS * rounds * (lower_rounds + 1)
+    assert last["evaluations"] == CLIENTS * rounds * 2 * H
+    assert last["gradients"] == CLIENTS * rounds * (lower_rounds + 1) * 2 * 2  # two points, two samples
+    assert last["upload_bytes"] == CLIENTS * rounds * (lower_rounds * pair + closing_up + Q * 8)
+    assert last["download_bytes"] == CLIENTS * rounds * (2 * Q * 8 + lower_rounds * pair + 2 * pair + pair)
+
+
+def test_the_closing_exchange_bounds_the_error():
+    """From many starts, ||y - y(x)|| is below the bound, and the bound is not vacuous; with an active constraint too."""
+    A, _c = (np.asarray(part) for part in DATA.fixed)
+    mean = A.mean(0)
+    mu, L = np.linalg.eigvalsh(mean)[[0, -1]]
+    constants = Constants(mu, L, CLIENTS, Q)
+    target = exact_y(np.zeros(Q))
+    rng = np.random.default_rng(3)
+
+    class Server:
+        """A stand-in for the clients' exact answers, to test the bound itself."""
+
+        def average(self, step, *shared):
+            y = shared[0]
+            return (y, mean @ (y - target), 0.0) if step.__name__ == "lower_gradient" else y
+
+    ratios = []
+    for _ in range(50):
+        found = close(Server(), fz.FedRZObl(0.1, 0.1), target + rng.normal(size=Q), constants)
+        ratios.append(np.linalg.norm(found.y - target) / found.error)
+    assert max(ratios) <= 1
+    assert np.median(ratios) > 0.1
+
+
+def test_constrained_lower_level_with_clients_that_differ():
+    """Y(x) = {y <= x - 0.3} is active; projecting before averaging would be biased here, projecting after is not."""
+    problem = quadratic(lower_constraint=lambda x: fz.sets.Box(-np.inf, -0.3 + x), y0=np.full(Q, -0.5))
+    method = fz.FedRZObl(1e-9, 1e-6, lower=fz.LocalSGD(batch_size="full", rounds=300), closing=True)
+    result = fz.run(method, problem, 1, progress=False)
+    assert result.history["lower_error"][-1] < 1e-8
+    from scipy.optimize import minimize
+
+    A, c = (np.asarray(part) for part in DATA.fixed)
+    value = lambda y: sum(0.5 * (y - ci) @ Ai @ (y - ci) for Ai, ci in zip(A, c, strict=True))  # noqa: E731
+    reference = minimize(
+        value, np.zeros(Q), bounds=[(None, -0.3)] * Q, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10}
+    )
+    assert (reference.x > -0.3 - 1e-9).any()
+    np.testing.assert_allclose(result.y, reference.x, atol=1e-6)
+
+
+def test_implicit_lipschitz_constants_of_lemma_2():
+    """y(.) is (L_x / mu)-Lipschitz and f(., y(.)) is Lipschitz with L_y L_x / mu + L_fx, on a closed form."""
+    B = np.array([[2.0, 0.5], [0.0, 1.0]])
+    mu, Lx = 3.0, np.linalg.norm(B, 2)
+    a, d = np.array([1.0, -2.0]), np.array([0.3, 0.4])
+    problem = fz.Bilevel(
+        lambda x, y, b: jnp.abs(jnp.dot(a, y)) + jnp.abs(jnp.dot(d, x)),
+        lambda x, y, b: 0.5 * mu * jnp.sum(y**2) - y @ (B @ x),
+        fz.ClientData([np.zeros((1, 1))] * 2), np.zeros(2), np.zeros(2), modulus=mu, smoothness=mu,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    bound = np.linalg.norm(a) * Lx / mu + np.linalg.norm(d)
+    with problem.precision():
+        evaluate = jax.jit(lambda x: (problem.solve_lower(x), problem.evaluate(x)["loss"]))
+        ratios = []
+        for _ in range(40):
+            x = rng.normal(size=(2, 2))
+            (y1, f1), (y2, f2) = (evaluate(jnp.asarray(p)) for p in x)
+            step = np.linalg.norm(x[0] - x[1])
+            ratios.append((np.linalg.norm(y1 - y2) / step / (Lx / mu), abs(float(f1 - f2)) / step / bound))
+    assert np.max(ratios) <= 1 + 1e-9
+    assert np.max(ratios, axis=0)[0] > 0.8  # the constant of y is attained
+
+
+def test_number_of_lower_rounds_may_grow_without_recompiling():
+    from fedrzo.engines import simulation
+
+    problem = quadratic()
+    before = simulation.TRACES[0]
+    method = fz.FedRZObl(0.01, 0.1, 2, lower=fz.LocalSGD(batch_size="full", rounds=lambda r: 2 + r))
+    lower_rounds = fz.run(method, problem, 5, progress=False).history["lower_rounds"]
+    assert list(np.diff(lower_rounds)) == [2 + r + 2 for r in range(5)]
+    assert simulation.TRACES[0] == before + 1
+
+
+def test_a_black_box_lower_level_is_solved_without_gradients():
+    def numpy_lower(x, y, batch):
+        _, (A, c) = batch
+        return 0.5 * (y - c - x) @ A @ (y - c - x)
+
+    problem = quadratic(lower=fz.blackbox(numpy_lower), data=DATA)
+    zeroth = fz.FedRZOnn(lambda r: 0.15 / (r + 15), 0.01, 1, batch_size=1)
+    method = fz.FedRZObl(0.05, 1.0, 5, lower=zeroth, lower_rounds=40, closing=False)
+    result = fz.run(method, problem, 12, eval_every=12, progress=False)
+    best = optimum()[1]
+    assert result.history["loss"][-1] - best < 0.1 * (result.history["loss"][0] - best)
+    assert result.history["gradients"][-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: fz.FedRZObl(0.1, 0.1, lower="sgd"), "lower: found str; pass a method such as fz.LocalSGD"),
+        (lambda: fz.FedRZObl(0.1, 0.1, lower=fz.FedRZOnn(0.1, 0.1)), "lower_rounds: FedRZOnn has no plan of its own"),
+        (lambda: fz.FedRZObl(-0.1, 0.1), "stepsize: found -0.1"),
+        (lambda: fz.FedRZObl(0.1, 0), "smoothing: found 0"),
+        (lambda: fz.LocalSGD(schedule="theorem2"), "schedule: found 'theorem2'; pass None or \"algorithm3\" or \"theorem\""),
+        (lambda: fz.FedAC(variant="III"), "variant: found 'III'"),
+        (lambda: fz.LFD(tolerance=0), "tolerance: found 0"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_by_name(build, message):
+    with pytest.raises(fz.InputError, match=message):
+        build()
+
+
+def blackbox_problem():
+    return quadratic(lower=fz.blackbox(lambda x, y, b: 0.0))
+
+
+@pytest.mark.parametrize(
+    ("method", "problem", "message"),
+    [
+        (fz.FedRZObl(0.1, 0.1), blackbox_problem, "lower: LocalSGD needs gradients, the lower loss is a black box"),
+        (
+            fz.FedRZObl(0.1, 0.1, lower=fz.FedRZOnn(0.1, 0.1), lower_rounds=2),
+            blackbox_problem,
+            "closing: it takes a gradient",
+        ),
+        (fz.FedRZOnn(0.1, 0.1), quadratic, "problem: found Bilevel; FedRZOnn solves Nonsmooth"),
+        (
+            fz.FedRZObl(0.1, 0.1),
+            lambda: quadratic(lower_constraint=lambda x: fz.sets.Box(np.zeros(2), np.ones(2))),
+            r"lower_constraint: Box has lo of shape \(2,\), but x has 3 entries",
+        ),
+        (
+            fz.FedRZObl(0.1, 0.1),
+            lambda: quadratic(lower_constraint=lambda x: fz.sets.Box(1.0, x.sum())),
+            r"lower_constraint: Y\(x0\) is empty .* at x0 = \[0. 0. 0.\]; start elsewhere, or give a lower_domain",
+        ),
+        (fz.FedRZObl(0.1, 0.1), lambda: quadratic(lower=lambda x, y, b: y), r"lower: found shape"),
+    ],
+)
+def test_bad_problems_are_refused_before_the_first_round(method, problem, message):
+    with pytest.raises(fz.InputError, match=message):
+        fz.run(method, problem(), 2, progress=False)
+
+
+def test_an_empty_lower_set_on_the_way_names_x_and_suggests_a_domain():
+    shrinking = quadratic(
+        lower_constraint=lambda x: fz.sets.Box(0.0, 0.5 - 10 * jnp.sum(x**2)), loss=lambda x, y, b: -x.sum()
+    )
+    with pytest.raises(
+        fz.DivergedError, match=r"stopped after round \d+: lower_constraint: Y\(x\) is empty near x = .*lower_domain"
+    ):
+        fz.run(fz.FedRZObl(0.05, 0.05), shrinking, 50, eval_every=10, progress=False)
+
+
+def test_a_diverging_lower_level_stops_with_the_round_and_the_residual(tmp_path):
+    method = fz.FedRZObl(0.01, 0.1, lower=fz.LocalSGD(stepsize=3.0, rounds=20, batch_size="full"))
+    with pytest.raises(
+        fz.DivergedError, match=r"stopped after round \d+: the lower level diverges: the bound on its error is"
+    ):
+        fz.run(method, quadratic(), 50, eval_every=5, checkpoint=tmp_path, progress=False)
+
+
+def test_a_lower_level_that_is_not_strongly_convex_is_told_with_its_modulus():
+    flat = quadratic(lower=lambda x, y, b: 0.5 * (y[0] - x[0]) ** 2)
+    with pytest.warns(UserWarning, match=r"lower: not strongly convex on samples \(measured modulus 0, smoothness 1\)"):
+        fz.run(fz.FedRZObl(0.01, 0.1), flat, 1, progress=False)
+
+
+def test_y0_outside_its_set_is_projected_with_a_warning():
+    with pytest.warns(UserWarning, match=r"y0: found a point .* outside Y\(x0\); it is projected first"):
+        fz.run(
+            fz.FedRZObl(0.01, 0.1),
+            quadratic(y0=np.full(Q, 9.0), lower_constraint=fz.sets.Box(-1, 1)),
+            1,
+            progress=False,
+        )
+
+
+def test_clients_view_of_the_pair():
+    with jax.enable_x64(True):
+        level = quadratic().lower_level(jnp.zeros((2, Q)))
+        client = Client.of(level, 1)
+        assert client.dim == 2 * Q
+        assert client.cost("full") == 2 * 2
