@@ -29,6 +29,18 @@ def test_samples_come_from_the_client_itself_and_uniformly():
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
+def test_identical_clients_store_their_samples_once():
+    samples = np.random.default_rng(0).normal(size=(50, 2))
+    shared, copied = fz.ClientData.shared(samples, 3), fz.ClientData([samples] * 3)
+    assert shared.flat.nbytes == samples.nbytes
+    method = fz.FedRZOnn(0.02, 0.1, 2, batch_size=4)
+    runs = [fz.run(method, fz.Nonsmooth(toys.squared_distance, data, np.zeros(2)), 4, progress=False) for data in (shared, copied)]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    np.testing.assert_allclose(runs[0].history["loss"], runs[1].history["loss"], rtol=1e-12)
+    with pytest.raises(fz.InputError, match="clients: found 0"):
+        fz.ClientData.shared(samples, 0)
+
+
 def test_sampling_is_private():
     """The same public key gives different batches under different private keys, and equal ones under equal."""
     problem = fz.Nonsmooth(lambda x, b: x.sum(), fz.ClientData([np.arange(1000)]), np.zeros(1))

@@ -41,6 +41,17 @@ class ClientData:
         self.clients = len(clients)
         self.samples = int(sizes.sum())
         self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
+        self.identical = False
+
+    @classmethod
+    def shared(cls, samples: PyTree, clients: int) -> ClientData:
+        """Return data of identical clients: all draw from the same samples, which are stored once."""
+        if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
+            raise InputError(f"clients: found {clients!r}; pass a whole number of at least 1")
+        data = cls([samples])
+        data.offsets, data.sizes = np.repeat(data.offsets, clients), np.repeat(data.sizes, clients)
+        data.clients, data.identical = clients, True
+        return data
 
     def __repr__(self) -> str:
         sizes = np.asarray(self.sizes)

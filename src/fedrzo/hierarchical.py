@@ -131,7 +131,12 @@ class Bilevel(Hierarchical):
 
     def lower_solution(self, x: jax.Array) -> PyTree:
         """Return an accurate lower-level solution at a flat x, as y's pytree."""
-        return self.lower_layout.unravel(np.asarray(_solve_lower(self, jnp.asarray(x, float))))
+        return self.lower_solutions(np.asarray(x)[None])[0]
+
+    def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
+        """Return an accurate lower-level solution for each row, all computed together."""
+        found = np.asarray(_solve_lower(self, jnp.asarray(points, float)))
+        return [self.lower_layout.unravel(y) for y in found]
 
     def solve_lower(self, x: jax.Array) -> jax.Array:
         """Return an accurate lower-level solution at a flat x, as a flat vector."""
@@ -180,8 +185,8 @@ class Bilevel(Hierarchical):
 
 
 @jax.jit
-def _solve_lower(problem: Bilevel, x: jax.Array) -> jax.Array:
-    return problem.solve_lower(x)
+def _solve_lower(problem: Bilevel, points: jax.Array) -> jax.Array:
+    return jax.vmap(problem.solve_lower)(points)
 
 
 @jax.jit

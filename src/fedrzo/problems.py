@@ -92,6 +92,14 @@ class Problem:
         """Project a flat x onto the intersection of all clients' sets."""
         return x if self.sets.free else _intersection(self.sets, x)
 
+    def project_all(self, points: np.ndarray) -> np.ndarray:
+        """Project each row onto the intersection of all clients' sets."""
+        return points if self.sets.free else np.asarray(jax.vmap(self.project)(jnp.asarray(points)))
+
+    def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
+        """Return an accurate lower-level solution for each row, where there is one."""
+        return [self.lower_solution(jnp.asarray(point)) for point in points]
+
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
         row = {"loss": mean_loss(self, x), "feasibility": worst_distance(self, x)}

@@ -298,13 +298,13 @@ class Job:
         unravel = problem.layout.unravel
         first, *later = self.chunk_seconds or [0.0]
         compiling = max(0.0, first - float(np.median(later))) if later else first
-        found = []
-        for i, (state, record) in enumerate(zip(self.session.states(), self.session.progress(), strict=True)):
-            feasible = np.asarray(problem.project(jax.numpy.asarray(state.x)))
-            y = problem.lower_solution(jax.numpy.asarray(state.x))
+        states, records, found = self.session.states(), self.session.progress(), []
+        points = np.stack([state.x for state in states])
+        feasible, lower = problem.project_all(points), problem.lower_solutions(points)
+        for i, (state, record) in enumerate(zip(states, records, strict=True)):
             found.append(
-                Result(unravel(state.x), unravel(feasible), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self.case.spec(i, engine), compiling, y)
+                Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
+                       self.histories[i], self.case.spec(i, engine), compiling, lower[i])
             )  # fmt: skip
         return found
 

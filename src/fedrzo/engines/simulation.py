@@ -230,6 +230,20 @@ def _evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[s
     return (jax.vmap(one) if many else one)(method, state)
 
 
+@functools.partial(jax.jit, static_argnames=("many",))
+def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
+    def one(method: Any, key: jax.Array) -> Carry:
+        state = method.init(problem, key)
+        return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
+
+    return (jax.vmap(one) if many else one)(method, key)
+
+
+def _stack_keys(keys: list) -> jax.Array:
+    data = np.stack([jax.random.key_data(key) for key in keys])
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
+
+
 class Simulation:
     """The default engine.
 
@@ -256,19 +270,12 @@ class SimulationSession:
         self.size = size
         self.round = 0
         self.mesh = clients_mesh(size or problem.clients, devices)
-        starts = [self._start(method, problem, key) for method, key in zip(methods, keys, strict=True)]
-        stack = (lambda *leaves: jnp.stack(leaves)) if self.many else (lambda leaf: leaf)
-        self.carry = self._place(jax.tree.map(stack, *starts))
-        self.method = self._place(jax.tree.map(stack, *methods))
-        self.key = self._place(jax.tree.map(stack, *keys))
+        self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
+        self.key = self._place(_stack_keys(keys) if self.many else keys[0])
         self.problem = self._place(problem)
-
-    @staticmethod
-    def _start(method: Any, problem: Any, key: jax.Array) -> Carry:
-        state = method.init(problem, key)
-        carry = Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
+        carry = self._place(_start(self.method, self.problem, self.key, many=self.many))
         # Copies: compiled code takes over the buffers of its carry, so no two may share one.
-        return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
+        self.carry = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
 
     def _place(self, tree: PyTree) -> PyTree:
         """Put arrays on the device, or a copy on each of several."""

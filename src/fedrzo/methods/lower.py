@@ -86,9 +86,13 @@ class GradientMethod(Method):
 
         return dataclasses.replace(self, constants=single_level(problem))  # type: ignore[type-var]
 
+    def steps(self, r: Any) -> Any:
+        """Return the local steps of each round, where no schedule says otherwise."""
+        return 1 if self.local_steps is None else at(self.local_steps, r)
+
     def plan(self, r: Any) -> Plan:
         """Return how many rounds, and local steps in each, a lower level takes in upper round r."""
-        steps = 1 if self.local_steps is None else at(self.local_steps, r)
+        steps = self.steps(r)
         if self.rounds is not None:
             return Plan(at(self.rounds, r), steps)
         if self.constants is None:
@@ -106,7 +110,7 @@ class GradientMethod(Method):
 
 def local_schedule(method: Any, client: Client) -> tuple[Any, Any]:
     """Return the number of local steps of this round, and the index of its first step since the start of the solve."""
-    steps = method.plan(client.round).local_steps
+    steps = method.plan(client.round).local_steps if method.schedule else method.steps(client.round)
     return steps, client.own_round * steps
 
 

@@ -48,7 +48,8 @@ class SetFamily(Pytree):
         found: list[Set] = []
         for group in self.groups:
             if isinstance(group, Box):
-                found.append(Box(jnp.max(jnp.asarray(group.lo), axis=0), jnp.min(jnp.asarray(group.hi), axis=0)))
+                most, least = (jnp.max, jnp.min) if has_tracer((group.lo, group.hi)) else (np.max, np.min)
+                found.append(Box(most(group.lo, axis=0), least(group.hi, axis=0)))
                 continue
             leaves = jax.tree.leaves(group)
             count = leaves[0].shape[0] if leaves else 1  # sets without numbers are all the same

@@ -90,6 +90,7 @@ class Accelerated(Solver):
         move = plain - y
         length = jnp.linalg.norm(move)
         steep = alpha * jnp.linalg.norm(g_ahead - g) > STEEPEST * jnp.linalg.norm(ahead - y)
+        steep = steep | ~jnp.isfinite(length)
         take = (state.is_plain | (length <= PROGRESS * state.shortest)) & ~steep
         taken = _remember(state, take, y, move)._replace(plain=plain, shortest=jnp.minimum(length, state.shortest))
         taken = taken._replace(trial=set.project(_guess(taken)), is_plain=taken.known == 0)

@@ -86,9 +86,12 @@ def answer(y: jax.Array, residual: jax.Array, mu: Any, steps: Any) -> Solution:
 
 
 def reached(y: jax.Array, residual: jax.Array, mu: Any, tolerance: Any) -> jax.Array:
-    """Tell whether the error bound (the residual, where mu is not positive) is below the tolerance, relative to max(1, |y|)."""
+    """Tell whether the error bound (the residual, where mu is not positive) is below the tolerance, relative to max(1, |y|).
+
+    A residual that is not a number counts too: there is no point in going on.
+    """
     mu = jnp.asarray(mu, y.dtype)
-    return residual <= tolerance * jnp.where(mu > 0, mu, 1) * jnp.maximum(1, jnp.linalg.norm(y))
+    return ~(residual > tolerance * jnp.where(mu > 0, mu, 1) * jnp.maximum(1, jnp.linalg.norm(y)))
 
 
 def optional(value: Any, argument: str, whole: bool = False) -> Any:

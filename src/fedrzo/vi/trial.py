@@ -18,7 +18,8 @@ def try_solver(problem: Any, x: jax.Array, xi: Any, solver: Any) -> None:
     """Raise `InputError` if a solver diverges, or stops short of its tolerance, at one x and for one scenario."""
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
         found = _solve(problem, x, xi, solver)
-        if not bool(reached(found.y, found.residual, problem.modulus, solver.tolerance)):
+        solved = bool(reached(found.y, found.residual, problem.modulus, solver.tolerance))
+        if not solved or not np.isfinite(found.residual):
             raise InputError(
                 f"solver: {solver!r} stopped after {int(found.steps)} steps at x0 with residual "
                 f"{float(found.residual):.3g}, short of its tolerance; {_advice(problem, solver)}"

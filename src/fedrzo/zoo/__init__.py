@@ -1,4 +1,4 @@
-"""Concrete problems by name: toys with closed-form answers, and the paper's own."""
+"""Concrete problems by name: toys with closed-form answers, the paper's own, and published ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrzo.errors import InputError, nearest
-from fedrzo.zoo import cournot, relu, toys
+from fedrzo.zoo import bilevel, cournot, fair, published, relu, toys
 
 PROBLEMS: dict[str, Callable[..., Any]] = {
     "quadratic": toys.quadratic,
     "median": toys.median,
     "boxes": toys.boxes,
+    "direct": bilevel.direct,
     "cournot": cournot.cournot,
     "relu-digits": relu.relu_digits,
     "relu-mnist": relu.relu_mnist,
     "relu-cifar10": relu.relu_cifar10,
+    "hyper-digits": bilevel.hyper_digits,
+    "hyper-mnist": bilevel.hyper_mnist,
+    "fair-digits": fair.fair_digits,
+    "fair-mnist": fair.fair_mnist,
+    **{entry.name: entry.make for entry in published.ENTRIES.values()},
 }
 
 

@@ -1,4 +1,8 @@
-"""A published problem with its best known value, and what it takes to solve it here."""
+"""A published problem with its best known value, what it takes to solve it here, and how it becomes federated.
+
+None of the published problems is federated: their objectives are taken as sums of terms of which each client holds an unequal
+share, so that the mean over clients is the published one; where X has several sides, each client knows only some of them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.clientdata import ClientData
+from fedrzo.hierarchical import Bilevel
 from fedrzo.methods import Method
 from fedrzo.problems import Problem
 from fedrzo.run import run
+
+Terms = Callable[[jax.Array, jax.Array], tuple[jax.Array, ...]]
 
 
 @dataclass(frozen=True)
@@ -76,3 +84,32 @@ def loss_at(problem: Problem, x: np.ndarray) -> float:
     """Return the loss at a flat x, with an accurate lower-level solution."""
     with problem.precision():
         return float(jax.jit(lambda problem, x: problem.evaluate(x)["loss"])(problem, jnp.asarray(x)))
+
+
+class Shared:
+    """A loss made of terms; a batch says how much of each term is the client's."""
+
+    def __init__(self, terms: Terms, scale: float = 1.0) -> None:
+        self.terms = terms
+        self.scale = scale
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: jax.Array) -> jax.Array:
+        """Return the client's share of the loss."""
+        return jnp.mean(batch @ jnp.stack(self.terms(x, y))) / self.scale
+
+
+def shares(terms: Terms, x0: Any, y0: Any, clients: int) -> ClientData:
+    """Give client i between half and one and a half of each term, so that the mean over clients is one."""
+    with jax.enable_x64(True):  # as in a run: constants in the terms keep the precision they are first traced in
+        count = len(jax.eval_shape(terms, x0, y0))
+    i, k = np.arange(clients)[:, None], np.arange(count)
+    return ClientData(list((0.5 + (i + k) % clients / (clients - 1))[:, None]))
+
+
+def bilevel(
+    name: str, upper: Terms, lower: Terms, x0: Any, y0: Any, scale: float = 1.0, clients: int = 2, **more: Any
+) -> Bilevel:
+    """Return a bilevel problem whose terms are shared out among the clients."""
+    x0, y0 = np.asarray(x0, float), np.asarray(y0, float)
+    data, lower_data = shares(upper, x0, y0, clients), shares(lower, x0, y0, clients)
+    return Bilevel(Shared(upper, scale), Shared(lower), data, x0, y0, lower_data=lower_data, name=name, **more)

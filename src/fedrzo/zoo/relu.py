@@ -81,28 +81,37 @@ def _relu(
     name: str, clients: int, neurons: int, regularisation: float, split: str, alpha: float, seed: int, scale: str,
     folder: str | None,
 ) -> Nonsmooth:  # fmt: skip
-    if scale not in ("mean", "sum"):
-        raise InputError(f'scale: found {scale!r}; pass "mean", or "sum" for the paper\'s sums over local data')
+    check_scale(scale)
     loaded = datasets.load(name, root=folder)
     labels = datasets.even_odd(loaded.y_train).astype(np.float32)
-    parts = _split(split, loaded.y_train, clients, alpha, seed)
+    parts = split_rows(split, loaded.y_train, clients, alpha, seed)
     samples = [(loaded.x_train[rows], labels[rows]) for rows in parts]
     sizes = [np.float32(len(rows) if scale == "sum" else 1.0) for rows in parts]
     test = ((loaded.x_test, datasets.even_odd(loaded.y_test).astype(np.float32)), np.float32(1.0))
-    rng = np.random.default_rng(seed)
-    pixels = loaded.x_train.shape[1]
-    # Random, so that neurons differ; scaled so that the network starts with outputs of order one.
-    x0 = {
-        "Z": rng.normal(0, 1 / np.sqrt(pixels), (neurons, pixels)).astype(np.float32),
-        "w": rng.normal(0, 1 / np.sqrt(neurons), neurons).astype(np.float32),
-    }
+    x0 = initial_network(loaded.x_train.shape[1], neurons, seed)
     return Nonsmooth(
         ReluLoss(regularisation), ClientData(samples, fixed=sizes), x0, test=test, metrics={"test_accuracy": accuracy},
         name=f"relu-{name}",
     )  # fmt: skip
 
 
-def _split(split: str, labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
+def check_scale(scale: str) -> None:
+    """Refuse anything but means and sums over local data."""
+    if scale not in ("mean", "sum"):
+        raise InputError(f'scale: found {scale!r}; pass "mean", or "sum" for the paper\'s sums over local data')
+
+
+def initial_network(pixels: int, neurons: int, seed: int) -> dict[str, np.ndarray]:
+    """Return random weights, so that neurons differ, scaled so that the network starts with outputs of order one."""
+    rng = np.random.default_rng(seed)
+    return {
+        "Z": rng.normal(0, 1 / np.sqrt(pixels), (neurons, pixels)).astype(np.float32),
+        "w": rng.normal(0, 1 / np.sqrt(neurons), neurons).astype(np.float32),
+    }
+
+
+def split_rows(split: str, labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
+    """Return each client's rows, dealt out by the split of this name."""
     if split == "iid":
         return datasets.iid(labels, clients, seed)
     if split == "dirichlet":

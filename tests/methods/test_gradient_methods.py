@@ -1,0 +1,81 @@
+"""Local SGD, FedAC and LFD as single-level methods, against closed forms and on real data."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance import Case, suite
+
+import fedrzo as fz
+from fedrzo.methods.lower import Constants
+from fedrzo.zoo import toys
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def toy(wrap):
+    plain = toys.quadratic(clients=4, dim=6)
+    return fz.Nonsmooth(plain.loss_fn, plain.data, np.zeros(6), fz.sets.Box(-5.0, 5.0))
+
+
+def case(method, **changes):
+    least = 0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6)
+    return Case(method, toy, rounds=20, descent=0.2, optimum=least, changes={"stepsize": 0.05, "local_steps": 3, **changes})
+
+
+test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
+test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=Constants(1.0, 1.0, 4, 6))))
+test_lfd_conformance = suite(case(fz.LFD(0.1, 4, batch_size=2)))
+
+
+@pytest.mark.parametrize("method", [fz.LocalSGD(batch_size="full"), fz.FedAC(batch_size="full"), fz.LFD(batch_size="full")])
+def test_constants_are_estimated_and_the_minimum_is_met(method):
+    problem = toys.quadratic()
+    result = fz.run(method, problem, 300, eval_every=300, progress=False)
+    np.testing.assert_allclose(result.x, toys.answer(problem), atol=1e-3)
+
+
+def test_fedac_step_is_the_papers():
+    """One client, two steps, by hand, with both couplings."""
+    problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.array([[2.0]])]), np.zeros(1))
+    for variant in ("I", "II"):
+        mu, eta, K = 0.5, 0.1, 2
+        method = fz.FedAC(eta, K, batch_size="full", variant=variant, constants=Constants(mu, 1.0, 1, 1))
+        gamma = max(eta, np.sqrt(eta / (mu * K)))
+        alpha = 1 / (gamma * mu) if variant == "I" else 1.5 / (gamma * mu) - 0.5
+        beta = alpha + 1 if variant == "I" else (2 * alpha**2 - 1) / (alpha - 1)
+        w = x = 0.0
+        for _ in range(K):
+            middle = w / beta + (1 - 1 / beta) * x
+            gradient = middle - 2.0
+            x, w = middle - eta * gradient, (1 - 1 / alpha) * w + middle / alpha - gamma * gradient
+        np.testing.assert_allclose(fz.run(method, problem, 1, progress=False).x, [x], rtol=1e-12)
+
+
+def test_fedac_sends_two_vectors_and_local_sgd_one():
+    problem = toys.quadratic(3, 4)
+    vector = 3 * 4 * 8
+    for method, vectors in ((fz.LocalSGD(0.1), 1), (fz.FedAC(0.1), 2), (fz.LFD(0.1), 1)):
+        last = fz.run(method, problem, 2, progress=False).history.last
+        assert last["upload_bytes"] == last["download_bytes"] == 2 * vectors * vector
+        assert last["lower_steps"] == 0
+
+
+def test_black_boxes_have_no_gradients_to_give():
+    problem = fz.Nonsmooth(fz.blackbox(lambda x, b: 0.0), fz.ClientData([np.ones(1)]), np.zeros(1))
+    with pytest.raises(fz.InputError, match="loss: LocalSGD needs gradients, a black box has none"):
+        fz.run(fz.LocalSGD(0.1), problem, 1, progress=False)
+
+
+@pytest.mark.skipif(not (ROOT.parent / "shared/data/libsvm").exists(), reason="needs the a9a data beside the checkout")
+def test_fedac_beats_fedavg_on_a9a_with_many_local_steps():
+    """The reduced form of benchmarks/fedac_a9a.py: 32 workers, 512 steps, 64 local steps a round."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import fedac_a9a
+
+    task = fedac_a9a.problem(32, ROOT.parent / "shared/data")
+    found = fedac_a9a.compare(task, 64, 512)
+    start = fz.run(fz.LocalSGD(0.1), task, 0, progress=False).history["loss"][0]
+    assert found["fedac"] < found["fedavg"] - 0.01
+    assert found["fedavg"] < 0.6 * start

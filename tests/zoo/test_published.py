@@ -1,0 +1,99 @@
+"""Published bilevel and minimax problems reach their published values."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedrzo as fz
+from fedrzo.experiments import published as experiment
+from fedrzo.zoo import published
+from fedrzo.zoo.entry import loss_at, solve
+
+ENTRIES = published.ENTRIES
+SLOW = [name for name in ENTRIES if name in experiment.LONG]
+FAST = [name for name in ENTRIES if name not in experiment.LONG]
+
+
+def check(name):
+    entry = ENTRIES[name]
+    found = solve(entry)
+    assert found["gap"] <= 1e-2
+    assert found["infeasibility"] <= 10 * entry.smoothing
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_reaches_its_published_value(name):
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_reaches_its_published_value_in_a_longer_run(name):
+    check(name)
+
+
+# Where published, the solutions of those whose runs are slow: x, y, and the digits that the value is given to.
+SOLUTIONS = {
+    "outrata31": ([4.060406], [2.682244, 1.487147], 5e-5),
+    "ShimizuAiyoshi1981Ex2": ([20.0, 5.0], [10.0, 5.0], 1e-6),
+    "MuuQuy2003Ex1": ([0.846154], [0.769231, 0.0], 5e-5),
+    "Outrata1990Ex1a": ([1.03157, 3.0978], [2.59705, 1.79294], 5e-3),
+}
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_published_solutions_have_their_published_value(name):
+    entry = ENTRIES[name]
+    problem = entry.make()
+    x, y, digits = SOLUTIONS[name]
+    assert entry.scale * loss_at(problem, np.array(x)) == pytest.approx(entry.published, abs=digits)
+    with problem.precision():
+        np.testing.assert_allclose(problem.lower_solution(jnp.array(x)), y, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "outer", "inner"), [("paper_minimax", 0.5, -0.5), ("paper_minimax_reversed", 1.0, -1.0)]
+)
+def test_both_orders_of_the_papers_minimax_example(name, outer, inner):
+    entry = ENTRIES[name]
+    problem = entry.make()
+    result = fz.run(entry.method, problem, entry.rounds, eval_every=entry.rounds, progress=False)
+    with problem.precision():
+        found = problem.lower_solution(jnp.asarray(result.x_feasible))
+    np.testing.assert_allclose([result.x_feasible[0], found[0]], [outer, inner], atol=0.02)
+
+
+def test_shares_of_unequal_clients_average_to_the_published_objective():
+    problem = ENTRIES["ShimizuAiyoshi1981Ex2"].make()
+    held = np.stack(np.split(np.asarray(problem.data.flat), problem.clients))
+    np.testing.assert_allclose(held.mean(axis=0), 1.0)
+    assert all(entry.make().clients >= 2 for entry in ENTRIES.values())
+    assert np.ptp(held, axis=0).min() > 0
+
+
+def test_gaps_are_relative_to_what_there_was_to_gain():
+    still = dataclasses.replace(ENTRIES["jr1"], method=fz.FedRZObl(1e-12, 0.05), rounds=1, scale=2.0, published=1.0)
+    found = solve(still)
+    assert found["ours"] == pytest.approx(2 * 5)  # at the start, x = 2
+    assert found["gap"] == pytest.approx((10 - 1) / (10 - 1))
+    near = dataclasses.replace(still, published=9.0)
+    assert solve(near)["gap"] == pytest.approx((10 - 9) / 9)
+
+
+def test_the_experiment_prints_every_problem(monkeypatch, capsys):
+    monkeypatch.setattr(experiment, "entries", lambda quick: [ENTRIES["jr2"]])
+    found = experiment.run(seed=1)
+    assert [sorted(row) for row in found["problems"]] == [["gap", "infeasibility", "name", "ours", "published"]]
+    assert capsys.readouterr().err == "jr2 (1 of 1)\n"
+    heading, row = experiment.table(found)
+    assert row[:3] == ["jr2", "0.5", "0.5"]
+    assert len(heading) == len(row)
+
+
+def test_a_quick_experiment_leaves_out_the_long_ones():
+    names = [entry.name for entry in experiment.entries()]
+    assert len(set(names)) == len(names)
+    assert set(experiment.LONG) < set(names)
+    assert {entry.name for entry in experiment.entries(quick=True)} == set(names) - set(experiment.LONG)
