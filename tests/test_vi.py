@@ -136,9 +136,17 @@ def test_the_five_firm_equilibrium_of_murphy_sherali_soyster():
     np.testing.assert_allclose(found.y, [36.932511, 41.818142, 43.706579, 42.65924, 39.178953], rtol=1e-6)
 
 
-@pytest.mark.parametrize("solver", [vi.Projection(steps=7), vi.Extragradient(steps=8), vi.Accelerated(tolerance=0.05)],
-                         ids=lambda s: type(s).__name__)  # fmt: skip
-@pytest.mark.parametrize("kind", ["box", "simplex", "polyhedron", "reals"])
+@pytest.mark.parametrize(
+    ("solver", "kind"),
+    [
+        (vi.Projection(steps=7), "box"),
+        (vi.Projection(steps=7), "polyhedron"),
+        (vi.Extragradient(steps=8), "simplex"),
+        (vi.Accelerated(tolerance=0.05), "box"),
+        (vi.Accelerated(tolerance=0.05), "reals"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_error_bounds_hold_far_from_the_solution(solver, kind):
     Y = {"box": sets.Box(-0.5, 0.7), "simplex": sets.Simplex(1.0), "polyhedron": sets.Polyhedron(*POLYHEDRON)}.get(
         kind, sets.Reals()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedrzo.experiments import Outcome, Task
     from fedrzo.spec import Spec
 
+REPRODUCTIONS = ("published", "table4")
 SOLVE_ROUNDS = 200
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
 SOLVE_METHOD: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
@@ -160,6 +161,28 @@ def solve(
             _note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
             outcomes = _execute([task], seeds, out, resume, quiet)
     output.report(user.path.name, outcomes, seeds, json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="What to reproduce: published, table4.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A small part of it, in a few minutes.")] = False,
+    seed: Seed = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Reproduce published numbers, and print them beside ours."""
+    if name not in REPRODUCTIONS:
+        raise InputError(f"reproduce: found {name!r}{nearest(name, REPRODUCTIONS)}")
+    import importlib
+
+    experiment = importlib.import_module(f"fedrzo.experiments.{name}")
+    with contextlib.redirect_stdout(sys.stderr):
+        found = experiment.run(quick=quick, seed=seed or 0, progress=not quiet)
+    if json:
+        output.print_json(found)
+    else:
+        output.print_rows(name, experiment.table(found))
 
 
 def _solve_method(method: Any, settings: list[str]) -> Any:

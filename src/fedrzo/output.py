@@ -44,6 +44,20 @@ def print_table(title: str, outcomes: list[Outcome]) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
+def print_rows(title: str, rows: list[list[str]]) -> None:
+    """Print a table whose first row holds the names of its columns."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for i, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if i else "left", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
 def _histories(outcome: Outcome, seeds: int | None) -> Any:
     histories = [result.history.to_dict() for result in outcome.results]
     return histories[0] if seeds is None else histories

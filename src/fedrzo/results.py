@@ -90,6 +90,7 @@ class Result:
         spec: what was run, in plain values.
         compile_seconds: how long the first chunk took beyond a later one: compilation, shown apart.
         y: an accurate lower-level solution at x, for problems that have one.
+        problem: what was solved; not saved.
     """
 
     x: Any
@@ -100,6 +101,13 @@ class Result:
     spec: dict[str, Any]
     compile_seconds: float = 0.0
     y: Any = None
+    problem: Any = dataclasses.field(default=None, compare=False)
+
+    def lower(self, xi: Any) -> Any:
+        """Return an accurate lower-level solution at x for one scenario of a two-stage problem."""
+        if not hasattr(self.problem, "lower"):
+            raise InputError("lower: only the result of a run on a TwoStage problem has it, not one that was loaded")
+        return self.problem.lower(self.x, xi)
 
     def __repr__(self) -> str:
         last = ", ".join(f"{name} = {_short(value)}" for name, value in self.history.last.items())

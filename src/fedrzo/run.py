@@ -304,7 +304,7 @@ class Job:
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self.case.spec(i, engine), compiling, lower[i])
+                       self.histories[i], self.case.spec(i, engine), compiling, lower[i], problem)
             )  # fmt: skip
         return found
 

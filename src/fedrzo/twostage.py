@@ -17,7 +17,7 @@ from fedrzo.hierarchical import LOWER, Hierarchical
 from fedrzo.monitor import worst_distance
 from fedrzo.problems import Data, Loss, PyTree, check_function, check_loss
 from fedrzo.pytrees import index, traced
-from fedrzo.vi.trial import try_solver
+from fedrzo.vi.trial import solve_once, try_solver
 
 PROBES = 3  # scenarios of the first client, and points y for each, at which a map is looked at before a run
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
@@ -132,15 +132,12 @@ class TwoStage(Hierarchical):
 
         return stored, (clients / sizes)[owner]
 
-    def lower_solution(self, x: jax.Array) -> None:
-        """Return None: there is one lower solution for each scenario; `lower` gives them."""
-        del x
-
     def lower(self, x: PyTree, xi: PyTree) -> PyTree:
         """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
         with self.precision():
             flat = jnp.asarray(self.layout.ravel(x), float)
-            return self.lower_layout.unravel(np.asarray(self.solve(flat, xi, vi.Accelerated()).y))
+            found = solve_once(self, flat, jax.tree.map(jnp.asarray, xi), vi.Accelerated())
+            return self.lower_layout.unravel(np.asarray(found.y))
 
     def try_solver(self, solver: vi.Solver) -> None:
         """Refuse a solver that diverges, or misses its tolerance, at x0 on one scenario."""

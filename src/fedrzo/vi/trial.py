@@ -17,7 +17,7 @@ STEPS = 1000
 def try_solver(problem: Any, x: jax.Array, xi: Any, solver: Any) -> None:
     """Raise `InputError` if a solver diverges, or stops short of its tolerance, at one x and for one scenario."""
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
-        found = _solve(problem, x, xi, solver)
+        found = solve_once(problem, x, xi, solver)
         solved = bool(reached(found.y, found.residual, problem.modulus, solver.tolerance))
         if not solved or not np.isfinite(found.residual):
             raise InputError(
@@ -36,7 +36,8 @@ def try_solver(problem: Any, x: jax.Array, xi: Any, solver: Any) -> None:
 
 
 @jax.jit
-def _solve(problem: Any, x: jax.Array, xi: Any, solver: Solver) -> Solution:
+def solve_once(problem: Any, x: jax.Array, xi: Any, solver: Solver) -> Solution:
+    """Solve one lower level; compiled once for a problem and a kind of solver."""
     return problem.solve(x, xi, solver)
 
 
