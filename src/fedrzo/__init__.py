@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LFD",
+    "ZSOL",
     "Bilevel",
     "CheckpointError",
     "ClientData",
@@ -40,7 +41,6 @@ __all__ = [
     "State",
     "Sweep",
     "TwoStage",
-    "ZSOL",
     "blackbox",
     "engines",
     "method",

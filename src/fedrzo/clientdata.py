@@ -16,6 +16,7 @@ PyTree = Any
 # Samples evaluated at a time where clients of unequal sizes are walked through in full: large enough to keep the
 # processor busy, small enough that the last, partly filled chunk wastes little.
 CHUNK = 128
+MONITOR_CHUNK = 4096  # the same where all clients' samples are walked through together
 
 
 @traced("flat", "offsets", "sizes", "fixed")
@@ -42,6 +43,7 @@ class ClientData:
         self.samples = int(sizes.sum())
         self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
         self.identical = False
+        self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
     @classmethod
     def shared(cls, samples: PyTree, clients: int) -> ClientData:
@@ -88,7 +90,7 @@ class ClientData:
 
         This walks the flat storage, so monitoring clients of very unequal sizes costs no padding.
         """
-        place = k * CHUNK + jnp.arange(CHUNK, dtype=jnp.int32)
+        place = k * self.monitor_chunk + jnp.arange(self.monitor_chunk, dtype=jnp.int32)
         rows = jnp.minimum(place, self.samples - 1)
         client = jnp.searchsorted(jnp.asarray(self.offsets), rows, side="right") - 1
         weight = jnp.asarray(client_weights)[client] / jnp.asarray(self.sizes)[client]

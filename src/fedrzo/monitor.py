@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedrzo.clientdata import CHUNK, Sampler
+from fedrzo.clientdata import Sampler
 
 # How many clients are looked at together; bounds the memory that monitoring takes at a large n.
 CLIENTS_AT_A_TIME = 64
@@ -30,7 +30,7 @@ def mean(level: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
 
     shape = jax.eval_shape(lambda: jax.vmap(function)(data.everything(0, weights)[0]))
     start = jnp.zeros(shape.shape[1:], shape.dtype)
-    return jax.lax.fori_loop(0, -(-data.samples // CHUNK), add, start)
+    return jax.lax.fori_loop(0, -(-data.samples // data.monitor_chunk), add, start)
 
 
 def each_client(level: Any, function: Callable[[Any], jax.Array]) -> jax.Array:

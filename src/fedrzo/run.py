@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-import math
-import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,17 +12,13 @@ import jax
 import numpy as np
 
 from fedrzo import engines
-from fedrzo.checkpoint import Checkpoint
-from fedrzo.errors import DivergedError, InputError, nearest
+from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
+from fedrzo.job import Job, Row
 from fedrzo.methods.base import Method
 from fedrzo.problems import Problem
-from fedrzo.progress import Bar
-from fedrzo.results import History, Result, Sweep
+from fedrzo.results import Result, Sweep
 from fedrzo.startup import check_start, feasible_start
-
-Row = dict[str, int | float]
-CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
 def run(
@@ -187,126 +179,6 @@ def _run(
             job.resume(folder)
         job.go(progress, stop)
         return job.results(engine.name)
-
-
-class Job:
-    """A run as Python sees it: a session of some engine, the histories so far, and the clock."""
-
-    def __init__(self, case: Case, session: Any, folder: Path | None, log: tuple[Callable[[Row], None], ...]) -> None:
-        self.case = case
-        self.session = session
-        self.folder = folder
-        self.log = log
-        self.histories = [History() for _ in case.methods]
-        self.before = 0.0
-        self.began = time.perf_counter()
-        self.stored = -math.inf
-        self.chunk_seconds: list[float] = []
-        self.whole = True  # whether session and histories belong together, so that they can be stored
-
-    @property
-    def seconds(self) -> float:
-        """Seconds spent on this run, earlier sittings included."""
-        return self.before + time.perf_counter() - self.began
-
-    def resume(self, folder: Path) -> None:
-        """Go on from a stored checkpoint, if there is one."""
-        stored = Checkpoint.read(folder)
-        if stored is None:
-            return
-        stored.check(self.case.identity(), self.session.store(), folder)
-        if stored.round > self.case.rounds:
-            raise InputError(
-                f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many"
-            )
-        self.session.restore(stored.arrays, stored.round)
-        self.histories = [History(columns) for columns in stored.histories]
-        self.before = stored.seconds
-
-    def go(self, progress: bool, stop: Callable[[Row], bool] | None) -> None:
-        """Run to the end, or until `stop` says so."""
-        rounds = self.case.rounds
-        with Bar(rounds, self.session.round, progress) as bar, self._saving_on_interrupt():
-            if len(self.histories[0]) == 0:
-                self._append_rows()
-            bar.show(self.session.round, self.histories[0].last)
-            while self.session.round < rounds:
-                self._chunk(min(self.case.eval_every, rounds - self.session.round))
-                bar.show(self.session.round, self.histories[0].last)
-                if stop is not None and stop(self.histories[0].last):
-                    break
-        self.store()
-
-    def _chunk(self, rounds: int) -> None:
-        start = time.perf_counter()
-        self.whole = False
-        self.session.advance(rounds)
-        self._raise_trouble()
-        self.chunk_seconds.append(time.perf_counter() - start)
-        self._append_rows()
-        if self.seconds - self.stored >= CHECKPOINT_SECONDS:
-            self.store()
-
-    def _append_rows(self) -> None:
-        metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
-        for i, (history, cost) in enumerate(zip(self.histories, costs, strict=True)):
-            row: Row = {"round": self.session.round, **cost._asdict(), "seconds": seconds}
-            row |= {name: float(values[i]) for name, values in metrics.items()}
-            history.append(row)
-        self.whole = True
-        for sink in self.log:
-            sink(self.histories[0].last)
-
-    def _raise_trouble(self) -> None:
-        """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
-        records = self.session.progress()
-        if len(records) > 1 or int(records[0].trouble) < 0:
-            return
-        kept = "" if self.folder is None else f"; the checkpoint in {self.folder} is from before"
-        largest = float(np.abs(records[0].x_good).max())
-        known = self.case.methods[0].diagnose(self.session.states()[0])
-        reason = known or (
-            f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
-            "non-finite values"
-        )
-        raise DivergedError(f"stopped after round {int(records[0].trouble)}: {reason}{kept}")
-
-    def store(self) -> None:
-        """Write a checkpoint, if one is wanted."""
-        if self.folder is None:
-            return
-        histories = [history.to_dict() for history in self.histories]
-        Checkpoint(self.case.identity(), self.session.round, self.seconds, histories, self.session.store()).write(
-            self.folder
-        )
-        self.stored = self.seconds
-
-    @contextlib.contextmanager
-    def _saving_on_interrupt(self) -> Any:
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self.folder is not None and self.whole and len(self.histories[0]):
-                self.store()
-                print(f"\nstopped after round {self.session.round}; go on with resume=True, checkpoint={str(self.folder)!r}",
-                      file=sys.stderr)  # fmt: skip
-            raise
-
-    def results(self, engine: str) -> list[Result]:
-        """Return one result per run."""
-        problem = self.case.problem
-        unravel = problem.layout.unravel
-        first, *later = self.chunk_seconds or [0.0]
-        compiling = max(0.0, first - float(np.median(later))) if later else first
-        states, records, found = self.session.states(), self.session.progress(), []
-        points = np.stack([state.x for state in states])
-        feasible, lower = problem.project_all(points), problem.lower_solutions(points)
-        for i, (state, record) in enumerate(zip(states, records, strict=True)):
-            found.append(
-                Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self.case.spec(i, engine), compiling, lower[i], problem)
-            )  # fmt: skip
-        return found
 
 
 def _key(key: int | jax.Array) -> jax.Array:

@@ -19,6 +19,7 @@ from fedrzo.problems import Data, Loss, PyTree, check_function, check_loss
 from fedrzo.pytrees import index, traced
 from fedrzo.vi.trial import solve_once, try_solver
 
+MONITORED = 1e-11
 PROBES = 3  # scenarios of the first client, and points y for each, at which a map is looked at before a run
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
 FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
@@ -40,7 +41,8 @@ class TwoStage(Hierarchical):
         modulus: mu, the strong monotonicity of the map in y; measured near y0 on a few scenarios where not given.
         smoothness: L, its Lipschitz constant in y; likewise.
         weights: `"uniform"` or `"samples"`.
-        monitor: the solver of `fz.vi` behind the monitored `loss`; by default one that is accurate to 1e-8.
+        monitor: the solver of `fz.vi` behind the monitored `loss`; by default one that is accurate to 1e-11, where rounding
+            allows it. `lower_error` is the largest bound on its error.
         name: how the problem is called in tables.
     """
 
@@ -64,7 +66,7 @@ class TwoStage(Hierarchical):
         super().__init__(loss, data, x0, constraint, weights, None, None, name)
         self.map_fn = check_function(map, "map")
         self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
-        self.monitor = vi.Accelerated() if monitor is None else check_solver(monitor, "monitor")
+        self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
         with self.precision():
             _check_map(self)
             if modulus is None or smoothness is None:
@@ -136,20 +138,20 @@ class TwoStage(Hierarchical):
         """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
         with self.precision():
             flat = jnp.asarray(self.layout.ravel(x), float)
-            found = solve_once(self, flat, jax.tree.map(jnp.asarray, xi), vi.Accelerated())
+            found = solve_once(self, flat, jax.tree.map(jnp.asarray, xi), vi.Accelerated(MONITORED))
             return self.lower_layout.unravel(np.asarray(found.y))
 
     def try_solver(self, solver: vi.Solver) -> None:
-        """Refuse a solver that diverges, or misses its tolerance, at x0 on one scenario."""
+        """Refuse a solver that diverges, or misses its tolerance, at x0 on some scenarios."""
         with self.precision():
-            x, xi = self.into_domain(jnp.asarray(self.project(jnp.asarray(self.x0, float)))), probes(self)[0]
-            _check_nonempty(self, x, xi)
-            try_solver(self, x, xi, solver)
+            x = self.into_domain(jnp.asarray(self.project(jnp.asarray(self.x0, float))))
+            for xi in probes(self):
+                _check_nonempty(self, x, xi)
+                try_solver(self, x, xi, solver)
 
     def check_lower(self) -> None:
         """Look at the map, Y and the loss at x0, before the first round."""
         x, xi = self.into_domain(jnp.asarray(self.x0, float)), probes(self)[0]
-        self.lower_set_at(x, xi).check(self.lower_layout.size, "lower_constraint")
         _check_nonempty(self, x, xi)
         _check_monotone(self, measure(self), self.lower_set_at(x, xi))
         y = self.lower_set_at(x, xi).project(jnp.asarray(self.y0, float))
@@ -179,10 +181,17 @@ def measure(problem: TwoStage) -> vi.Constants:
     noise[0] = 0
     found = []
     for xi in probes(problem):
-        lower_set = problem.lower_set_at(x, xi)
-        points = [lower_set.project(y0 + jnp.asarray(direction)) for direction in noise]
+        points = jnp.stack([_project(problem, x, xi, y0 + jnp.asarray(direction))[0] for direction in noise])
         found.append(vi.measure(_map, points, problem, x, xi))
     return vi.Constants(min(c.mu for c in found), max(c.L for c in found))
+
+
+@jax.jit
+def _project(problem: TwoStage, x: jax.Array, xi: PyTree, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Project y onto Y(x, xi), and tell by how much that breaks it; traced, so that an empty Y is no error yet."""
+    lower_set = problem.lower_set_at(x, xi)
+    nearest = lower_set.project(y)
+    return nearest, lower_set.violation(nearest)
 
 
 def _map(y: jax.Array, problem: TwoStage, x: jax.Array, xi: PyTree) -> jax.Array:
@@ -205,8 +214,7 @@ def _check_map(problem: TwoStage) -> None:
 
 
 def _check_nonempty(problem: TwoStage, x: jax.Array, xi: PyTree) -> None:
-    lower_set = problem.lower_set_at(x, xi)
-    broken = float(lower_set.violation(lower_set.project(jnp.asarray(problem.y0, float))))
+    broken = float(_project(problem, x, xi, jnp.asarray(problem.y0, float))[1])
     if broken > EMPTY:
         raise InputError(
             f"lower_constraint: Y is empty (the nearest y breaks it by {broken:.3g}) at x = "

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
+from test_fedrzo_2s import least_loss, numpy_upper, toy
 
 import fedrzo as fz
 from conformance import Case, suite
 from fedrzo.zoo import cournot
-from test_fedrzo_2s import least_loss, numpy_upper, toy
 
 test_conformance = suite(
     Case(
-        method=fz.ZSOL(0.1, 0.1, batch_size=2, solver=fz.vi.Accelerated()),
+        method=fz.ZSOL(0.1, 0.1, batch_size=2),
         problem=toy,
         numpy_loss=numpy_upper,
         rounds=100,

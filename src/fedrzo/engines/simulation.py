@@ -7,18 +7,16 @@ client and is what this engine is tested against.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import Client
+from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
 from fedrzo.engines.progress import Progress
-from fedrzo.engines.tally import Tally, halves, total
-from fedrzo.federation import Cost, Gathered, Reply, Roots, private_key, step_name, weighted_mean
-from fedrzo.pytrees import index, nbytes
+from fedrzo.engines.tally import Tally
+from fedrzo.federation import Cost, Roots
 
 PyTree = Any
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
@@ -32,144 +30,6 @@ class Carry(NamedTuple):
     memory: PyTree
     tally: Tally
     progress: Progress
-
-
-class Ledger:
-    """What changes while a round is traced, shared by all views of one federation: counters and clients' memories."""
-
-    def __init__(self, tally: Tally, memory: dict[str, PyTree]) -> None:
-        self.tally = tally
-        self.memory = memory
-
-    def dynamic(self) -> tuple[Tally, dict[str, PyTree]]:
-        """Return what a compiled loop must carry."""
-        return self.tally, dict(self.memory)
-
-
-class SimulatedFederation:
-    """The federation's calls as compiled code; see `fedrzo.federation`."""
-
-    def __init__(self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, view: str = "") -> None:
-        self.level = level
-        self.ids = ids
-        self.weights = weights
-        self.clock = clock
-        self.ledger = ledger
-        self.view = view
-
-    def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
-        """Run one communication and return the weighted mean of the replies."""
-        values, _, weights = self.gather(step, *shared)
-        return weighted_mean(values, weights)
-
-    def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
-        """Run one communication and return the replies one by one."""
-        return Gathered(self._call(step, shared), self.ids, self.weights / jnp.sum(self.weights))
-
-    def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
-        """Apply `body` n times; n may be traced."""
-        base = self.clock.next_key()
-        kept = tuple(self.ledger.memory)
-
-        def once(i: Any, packed: Any) -> Any:
-            carry, (self.ledger.tally, self.ledger.memory) = packed
-            inner = SimulatedFederation(
-                self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.view
-            )
-            carry = body(inner, carry)
-            # Memories of lower views opened inside the body end with it.
-            self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
-            return carry, self.ledger.dynamic()
-
-        carry, dynamic = jax.lax.fori_loop(0, n, once, (carry, self.ledger.dynamic()))
-        self.ledger.tally, self.ledger.memory = dynamic
-        return carry
-
-    def lower(self, x: PyTree, method: Any) -> SimulatedFederation:
-        """Send x to all clients, once, and return their view of the lower level there."""
-        problem = self.clock.problem
-        level = problem.lower_level(x)
-        self.clock.points = x
-        self.ledger.tally = self.ledger.tally.plus(download_bytes=halves(nbytes(x) * problem.clients))
-        self.ledger.memory["lower"] = initial_memory(method, level)
-        ids = everyone(problem)
-        clock = self.clock.inside(self.clock.next_key(), self.clock.iteration)
-        return SimulatedFederation(level, ids, jnp.asarray(problem.client_weights), clock, self.ledger, "lower")
-
-    def key(self) -> jax.Array:
-        """Return a fresh key for the server's own draws."""
-        return self.clock.next_key()
-
-    def _call(self, step: Callable[..., Reply], shared: tuple) -> PyTree:
-        step_name(step)
-        key = self.clock.next_key()
-        memories = self.ledger.memory[self.view]
-
-        def one(i: jax.Array, memory: PyTree) -> Reply:
-            return step(self.clock.client(self.level, i), jax.random.fold_in(key, i), memory, *shared)
-
-        replies = jax.vmap(one)(self.ids, index(memories, self.ids))
-        if replies.memory is not None:
-            self.ledger.memory[self.view] = jax.tree.map(
-                lambda old, new: old.at[self.ids].set(new), memories, replies.memory
-            )
-        self._count(step, shared, replies)
-        return replies.value
-
-    def _count(self, step: Callable[..., Reply], shared: tuple, replies: Reply) -> None:
-        """Charge for one call: every participant receives what is shared and sends its value."""
-        clients = self.ids.shape[0]
-        lower = {"lower_rounds": halves(1)} if self.view else {}
-        if self.clock.problem.hierarchical:
-            lower["lower_steps"] = total(replies.steps, clients)
-        self.ledger.tally = self.ledger.tally.plus(
-            upload_bytes=halves(nbytes(replies.value)),
-            download_bytes=halves(nbytes(shared) * clients),
-            evaluations=total(replies.evaluations, clients),
-            gradients=total(replies.gradients, clients),
-            **lower,
-        )
-
-
-class Clock:
-    """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
-
-    def __init__(
-        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
-    ) -> None:
-        self.problem = problem
-        self.roots = roots
-        self.base = base
-        self.round = round
-        self.iteration = jnp.int32(iteration)
-        self.points = points
-        self.calls = 0
-
-    def next_key(self) -> jax.Array:
-        """Return the key of the next call."""
-        self.calls += 1
-        return jax.random.fold_in(self.base, self.calls - 1)
-
-    def inside(self, base: jax.Array, iteration: Any) -> Clock:
-        """Return the clock of one iteration of a repeat."""
-        key = jax.random.fold_in(base, iteration)
-        return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
-
-    def client(self, level: Any, i: jax.Array) -> Client:
-        """Return a client's view at this moment."""
-        private = private_key(self.roots, i)
-        return Client(level, i, i, private, self.round, self.iteration, self.points)
-
-
-def everyone(problem: Any) -> jax.Array:
-    """Return all clients' ids."""
-    return jnp.arange(problem.clients, dtype=jnp.int32)
-
-
-def initial_memory(method: Any, level: Any) -> PyTree:
-    """Return the clients' memories at the start, one row each."""
-    one = method.init_memory(level)
-    return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], level.clients, axis=0), one)
 
 
 def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.Array, jax.Array]:
@@ -240,7 +100,7 @@ def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
 
 
 def _stack_keys(keys: list) -> jax.Array:
-    data = np.stack([jax.random.key_data(key) for key in keys])
+    data = jnp.asarray(np.stack([jax.random.key_data(key) for key in keys]))
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
 
 

@@ -39,15 +39,15 @@ class Market:
     def __init__(self, followers: int, b: float, seed: int | None, cap: float | None) -> None:
         self.settings = (followers, b, seed, cap)
         self.b = b
-        middle = (np.full(followers, sum(span) / 2) for span in (COSTS, CAPS))
-        rng = np.random.default_rng(seed)
-        drawn = (rng.uniform(*span, size=followers) for span in (COSTS, CAPS))
-        self.costs, self.caps = middle if seed is None else drawn
+        self.costs, self.caps = (np.full(followers, sum(span) / 2) for span in (COSTS, CAPS))
+        if seed is not None:
+            rng = np.random.default_rng(seed)
+            self.costs, self.caps = (rng.uniform(*span, size=followers) for span in (COSTS, CAPS))
         if cap is not None:
             self.caps = np.full(followers, float(cap))
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.settings == other.settings  # type: ignore[attr-defined]
+        return isinstance(other, Market) and type(self) is type(other) and self.settings == other.settings
 
     def __hash__(self) -> int:
         return hash((type(self), self.settings))
@@ -66,7 +66,7 @@ class Map(Market):
 
     def __call__(self, x: jax.Array, y: jax.Array, a: jax.Array) -> jax.Array:
         """Return (c + b) y - a + b (x + sum of y)."""
-        return (self.costs + self.b) * y - a + self.b * (x[0] + jnp.sum(y))
+        return jnp.asarray(self.costs + self.b) * y - a + self.b * (x[0] + jnp.sum(y))
 
 
 def draw_demand(key: jax.Array, client_id: Any) -> jax.Array:
@@ -129,7 +129,7 @@ def optimum(problem: TwoStage) -> tuple[float, float]:
 
     With B = sum 1/(c_j + b) and s = 1/(1 + b B), the price is s (a - b x): the loss is c_0 x^2/2 - s x (E a - b x).
     """
-    market = problem.map_fn
+    market: Any = problem.map_fn
     s = 1 / (1 + market.b * float(np.sum(1 / (market.costs + market.b))))
     x = s * float(np.mean(DEMAND)) / (LEADER_COST + 2 * market.b * s)
     prices = s * (np.array(DEMAND) - market.b * x)

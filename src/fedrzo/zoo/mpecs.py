@@ -81,7 +81,7 @@ class Gnash:
         return (demand / (x[0] + jnp.sum(y))) ** (1 / self.gamma)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.gamma == other.gamma  # type: ignore[attr-defined]
+        return isinstance(other, Gnash) and type(self) is type(other) and self.gamma == other.gamma
 
     def __hash__(self) -> int:
         return hash((type(self), self.gamma))
@@ -112,7 +112,7 @@ class GnashMap(Gnash):
         """Return the map at some demand."""
         price = self.price(x, y, demand)
         slope = -price / (self.gamma * (x[0] + jnp.sum(y)))
-        return COSTS[1:] + CAPACITY ** (-1 / BETAS[1:]) * y - price - y * slope
+        return jnp.asarray(COSTS[1:]) + CAPACITY ** (-1 / BETAS[1:]) * y - price - y * slope
 
 
 class RandomGnashMap(GnashMap):

@@ -86,6 +86,6 @@ ENTRIES: dict[str, Entry] = {
         Entry("Outrata1990Ex1a", bolib.outrata1990, -8.92, _solver(0.1, 0.05, lower_rounds=20), 300),
         Entry("paper_minimax", paper_minimax, -0.25, _solver(0.02, 0.01), 300),
         Entry("paper_minimax_reversed", paper_minimax_reversed, -2.0, _solver(0.02, 0.01), 300),
-        Entry("paper_appendix_projection", paper_projection, 0.125, _solver(0.05, 0.05), 500),
+        Entry("paper_appendix_projection", paper_projection, 0.125, _solver(0.01, 0.05), 1000),
     )
 }
