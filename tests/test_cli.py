@@ -16,7 +16,6 @@ USER_FILE = """\
 import jax.numpy as jnp
 import numpy as np
 import fedrzo as fz
-from fedrzo.checkpoint import Checkpoint
 
 print("this must not end up in the JSON")
 

@@ -97,7 +97,7 @@ def ipopt_vi(G, rows, multiplier_signs):
 
 
 @pytest.mark.parametrize("kind", ["box", "simplex", "polyhedron"])
-@pytest.mark.parametrize("asymmetry", [0.0, 0.2], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize("asymmetry", [pytest.param(0.0, marks=pytest.mark.slow), 0.2], ids=["symmetric", "asymmetric"])
 def test_nonlinear_maps_agree_with_ipopt(kind, asymmetry):
     """G(y) = M y + y^3 + q is strongly monotone, not affine."""
     M, q = matrix(asymmetry), 2 * np.random.default_rng(1).normal(size=N)
@@ -142,9 +142,9 @@ def test_the_five_firm_equilibrium_of_murphy_sherali_soyster():
     ("solver", "kind"),
     [
         (vi.Projection(steps=7), "box"),
-        (vi.Projection(steps=7), "polyhedron"),
+        pytest.param(vi.Projection(steps=7), "polyhedron", marks=pytest.mark.slow),
         (vi.Extragradient(steps=8), "simplex"),
-        (vi.Accelerated(tolerance=0.05), "box"),
+        pytest.param(vi.Accelerated(tolerance=0.05), "box", marks=pytest.mark.slow),
         (vi.Accelerated(tolerance=0.05), "reals"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -196,25 +196,18 @@ def cournot(n):
 
 
 def test_a_thousand_followers_are_solved_in_far_fewer_steps_than_their_condition_number():
-    n = 1000
-    G, Y, c = cournot(n)
-    mu, L = c.min() + 0.5, c.max() + 0.5 + 0.5 * n
-    found = jax.jit(lambda y: vi.Accelerated(tolerance=1e-8).solve(G, Y, y, mu, L))(jnp.zeros(n))
-    price = (10 - 0.5) / (1 + 0.5 * np.sum(1 / (c + 0.5)))  # no cap binds: y_j = price / (c_j + b)
-    np.testing.assert_allclose(found.y, price / (c + 0.5), rtol=0, atol=1e-8)
-    assert found.error_bound <= 1e-8
-    assert int(found.steps) < 835 / 10
-
-
-def test_steps_do_not_grow_with_the_followers():
     counts = []
-    for n in (10, 100, 1000):
+    for n in (10, 1000):
         G, Y, c = cournot(n)
         mu, L = c.min() + 0.5, c.max() + 0.5 + 0.5 * n
-        counts.append(
-            int(jax.jit(lambda y, G=G, Y=Y, mu=mu, L=L: vi.Accelerated().solve(G, Y, y, mu, L))(jnp.zeros(n)).steps)
-        )
-    assert max(counts) <= 2 * min(counts)  # so the cost is linear: a step's is
+        found = jax.jit(lambda y, G=G, Y=Y, mu=mu, L=L: vi.Accelerated().solve(G, Y, y, mu, L))(jnp.zeros(n))
+        price = (10 - 0.5) / (1 + 0.5 * np.sum(1 / (c + 0.5)))  # no cap binds: y_j = price / (c_j + b)
+        np.testing.assert_allclose(found.y, price / (c + 0.5), rtol=0, atol=1e-8)
+        counts.append(int(found.steps))
+    assert L / mu > 835
+    assert found.error_bound <= 1e-8
+    assert counts[1] < 835 / 10
+    assert counts[1] <= 2 * counts[0]  # so the cost is linear in the followers, since a step's is
 
 
 def test_a_lipschitz_constant_that_is_too_small_is_made_up_for():

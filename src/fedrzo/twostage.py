@@ -112,11 +112,18 @@ class TwoStage(Hierarchical):
             solution = jax.vmap(lambda xi: self.solve(x, xi, self.monitor))(scenarios(rows))
             values = jax.vmap(lambda y, xi: self.value(x, y, xi))(solution.y, scenarios(rows))
             weight = jnp.where(place < weights.size, weights[rows], 0)
-            return total + jnp.dot(weight, values), jnp.maximum(worst, jnp.max(solution.error_bound))
+            return total + jnp.dot(weight, values), jnp.maximum(worst, jnp.max(self._error(solution)))
 
         nothing = jnp.zeros((), x.dtype)
         loss, error = jax.lax.fori_loop(0, -(-weights.size // CHUNK), add, (nothing, nothing))
         return {"loss": loss, "feasibility": worst_distance(self, x), "lower_error": error}
+
+    def _error(self, found: vi.Solution) -> jax.Array:
+        """Return bounds on errors, but not below the tolerance: how far below it a solve ends is rounding, and not repeatable."""
+        tolerance = getattr(self.monitor, "tolerance", None)
+        if tolerance is None:
+            return found.error_bound
+        return jnp.maximum(found.error_bound, tolerance * jnp.maximum(1, jnp.linalg.norm(found.y, axis=1)))
 
     def _scenarios(self) -> tuple[Callable[[jax.Array], PyTree], jax.Array]:
         """Return all monitored scenarios, as a function of their numbers, and their weights."""

@@ -29,17 +29,15 @@ def scenarios(clients=4, samples=3):
     return fz.ClientData([rng.normal(0, 0.3, (samples, 1)) for _ in range(clients)])
 
 
-def toy(wrap=lambda loss: loss, x0=0.0, **more):
+# Compiles faster than the default, and is as accurate on a map of condition 1.4.
+MONITOR = fz.vi.Projection(steps=60)
+
+
+def toy(wrap=lambda loss: loss, x0=0.0, monitor=MONITOR, **more):
     return fz.TwoStage(
-        wrap(upper),
-        lower,
-        scenarios(),
-        np.full(2, x0),
-        np.zeros(2),
-        fz.sets.Box(-2.0, 2.0),
-        fz.sets.Box(0.0, 1.0),
-        **more,
-    )
+        wrap(upper), lower, scenarios(), np.full(2, x0), np.zeros(2), fz.sets.Box(-2.0, 2.0), fz.sets.Box(0.0, 1.0),
+        monitor=monitor, **more,
+    )  # fmt: skip
 
 
 def numpy_upper(x, y, xi):
@@ -115,7 +113,7 @@ def test_one_round_is_the_listing_computed_by_hand():
 
 
 def test_monitored_loss_is_the_implicit_loss():
-    problem, x = toy(), np.array([0.7, 0.2])
+    problem, x = toy(monitor=None), np.array([0.7, 0.2])
     with problem.precision():
         row = problem.evaluate(jnp.asarray(x))
     assert float(row["loss"]) == pytest.approx(mean_loss(x), rel=1e-8)

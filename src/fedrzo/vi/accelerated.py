@@ -18,7 +18,7 @@ PROGRESS = 0.9
 # Extragradient steps need alpha |G(y) - G(ahead)| < |y - ahead|; where a map is steeper than its L says, alpha is halved.
 STEEPEST = 0.95
 # Without that much less residual in so many evaluations, rounding (or an inexact projection) allows no more.
-PATIENCE, IMPROVEMENT = 1000, 0.999
+PATIENCE, IMPROVEMENT = 400, 0.999
 RIDGE = 1e-13  # keeps past steps that are nearly dependent from making the system singular
 
 

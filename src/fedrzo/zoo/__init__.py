@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrzo.errors import InputError, nearest
-from fedrzo.zoo import bilevel, cournot, fair, published, relu, toys
+from fedrzo.zoo import bilevel, cournot, fair, gnash, mpecs, published, relu, toys
 
 PROBLEMS: dict[str, Callable[..., Any]] = {
     "quadratic": toys.quadratic,
@@ -15,6 +15,7 @@ PROBLEMS: dict[str, Callable[..., Any]] = {
     "boxes": toys.boxes,
     "direct": bilevel.direct,
     "cournot": cournot.cournot,
+    "gnash-random": gnash.gnash_random,
     "relu-digits": relu.relu_digits,
     "relu-mnist": relu.relu_mnist,
     "relu-cifar10": relu.relu_cifar10,
@@ -22,7 +23,7 @@ PROBLEMS: dict[str, Callable[..., Any]] = {
     "hyper-mnist": bilevel.hyper_mnist,
     "fair-digits": fair.fair_digits,
     "fair-mnist": fair.fair_mnist,
-    **{entry.name: entry.make for entry in published.ENTRIES.values()},
+    **{entry.name: entry.make for entry in (*published.ENTRIES.values(), *mpecs.ENTRIES.values())},
 }
 
 

@@ -84,7 +84,7 @@ def cournot(
     Args:
         followers: how many.
         b: the slope of the inverse demand.
-        setting: `"certified"`: losses are monitored with followers in equilibrium, to 1e-8. `"paper"`: with the printed
+        setting: `"certified"`: losses are monitored with followers in equilibrium, to 1e-11. `"paper"`: with the printed
             lower-level method, which leaves them near zero (see `solver`).
         clients: how many clients share the leader's problem.
         seed: draws the followers' costs and capacities from the printed ranges; None takes the middles.
@@ -100,7 +100,7 @@ def cournot(
     if not b > 0:
         raise InputError(f"b: found {b!r}; pass a positive number, so that prices fall with output")
     market = Map(followers, b, seed, cap)
-    monitor = vi.Accelerated() if setting == "certified" else printed_monitor(followers, iterations)
+    monitor = None if setting == "certified" else printed_monitor(followers, iterations)
     return TwoStage(
         Loss(followers, b, seed, cap), market, _demands(clients, scenarios, evaluation), np.zeros(1), np.zeros(followers),
         sets.Box(0.0, LEADER_CAP), sets.Box(0.0, market.caps), modulus=float(market.costs.min() + b),
