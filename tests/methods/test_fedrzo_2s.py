@@ -153,12 +153,15 @@ def test_constants_are_measured_where_none_are_given():
     assert problem.smoothness == pytest.approx(np.linalg.norm(A, 2))
 
 
-def test_lower_solutions_are_given_for_a_scenario():
+def test_lower_solutions_are_given_for_a_scenario(tmp_path):
     problem = toy()
     y = problem.lower(np.array([0.9, 0.4]), np.array([0.1]))
     np.testing.assert_allclose(y, np.linalg.solve(A, [1.0, 0.5]), rtol=1e-7)
     result = fz.run(fz.FedRZO2s(0.05, 0.1, 2, solver=fz.vi.Accelerated()), problem, 2, progress=False)
     np.testing.assert_array_equal(result.lower(np.array([0.1])), problem.lower(result.x, np.array([0.1])))
+    result.save(tmp_path)
+    with pytest.raises(fz.InputError, match="lower: only the result of a run on a TwoStage problem"):
+        fz.Result.load(tmp_path).lower(np.array([0.1]))
 
 
 def small(map=lambda x, y, xi: y - x, lower_constraint=None, lower_domain=None, x0=0.0, **more):

@@ -7,7 +7,6 @@ known, not proved.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
@@ -62,12 +61,27 @@ def _interval(lo: float, hi: float) -> list[sets.Set]:
     return [sets.Box(lo, np.inf), sets.Box(-np.inf, hi), sets.Reals()]
 
 
-def gnash(gamma: float, name: str) -> TwoStage:
-    """Return one of gnash10 to gnash14."""
-    return _problem(
-        name, GnashLoss(gamma), GnashMap(gamma), 75.0, np.full(4, 30.0), _interval(0, OUTPUT), sets.Box(0.0, OUTPUT),
-        lower_domain=sets.Box(0.1, OUTPUT), modulus=0.13, smoothness=1.0,
-    )  # fmt: skip
+GNASH = {  # name: exponent of the demand, best known value
+    "gnash10": (1.0, -230.823),
+    "gnash11": (1.1, -129.912),
+    "gnash12": (1.3, -36.9331),
+    "gnash13": (1.5, -7.06178),
+    "gnash14": (1.7, -0.179046),
+}
+
+
+def gnash(name: str) -> Callable[[], TwoStage]:
+    """Return the maker of one of gnash10 to gnash14."""
+    gamma = GNASH[name][0]
+
+    def make() -> TwoStage:
+        return _problem(
+            name, GnashLoss(gamma), GnashMap(gamma), 75.0, np.full(4, 30.0), _interval(0, OUTPUT), sets.Box(0.0, OUTPUT),
+            lower_domain=sets.Box(0.1, OUTPUT), modulus=0.13, smoothness=1.0,
+        )  # fmt: skip
+
+    make.__doc__ = f"A leader and four Cournot firms, demand exponent {gamma} (MacMPEC; f* = {GNASH[name][1]})."
+    return make
 
 
 # The others: small, or made by QPECgen.
@@ -188,7 +202,7 @@ class QpecMap(Qpec):
 
 
 def outrata31() -> TwoStage:
-    """Return outrata31."""
+    """Outrata 1994: y in a disc and a half-plane that both move with x, as a VI (MacMPEC; f* = 3.2077)."""
     return _problem(
         "outrata31-vi", outrata31_loss, outrata31_map, 10.0, np.ones(2), _interval(0, 10), outrata31_set,
         lower_domain=sets.Box(0.0, 10.0), modulus=1.0, smoothness=3.0, monitor=ROUGH,
@@ -196,37 +210,37 @@ def outrata31() -> TwoStage:
 
 
 def nash1() -> TwoStage:
-    """Return nash1."""
+    """A map without a potential, over a set that moves with x (MacMPEC; f* = 0)."""
     return _problem("nash1", nash1_loss, nash1_map, np.zeros(2), np.zeros(2), _interval(0, 10), nash1_set)
 
 
 def stackelberg1() -> TwoStage:
-    """Return stackelberg1."""
+    """Henderson and Quandt: a leader and one follower, as a VI (MacMPEC; f* = -3266.67)."""
     return _problem("stackelberg1-vi", stackelberg1_loss, stackelberg1_map, 0.0, 0.0, _interval(0, 200), POSITIVE)
 
 
 def gauvin() -> TwoStage:
-    """Return gauvin."""
+    """A follower bounded by 20 - x, as a VI (MacMPEC; f* = 20)."""
     return _problem("gauvin-vi", gauvin_loss, gauvin_map, 7.5, 0.0, _interval(0, 15), gauvin_set)
 
 
 def jr1() -> TwoStage:
-    """Return jr1."""
+    """(x - 1)^2 + y^2 with y = max(0, x), as a VI (MacMPEC; f* = 0.5)."""
     return _problem("jr1-vi", jr1_loss, jr_map, 2.0, 0.0, None, POSITIVE)
 
 
 def jr2() -> TwoStage:
-    """Return jr2."""
+    """(y - 1)^2 + x^2 with y = max(0, x), as a VI (MacMPEC; f* = 0.5)."""
     return _problem("jr2-vi", jr2_loss, jr_map, 2.0, 0.0, None, POSITIVE)
 
 
 def qpec1() -> TwoStage:
-    """Return qpec1."""
+    """Ten times y = max(0, x), as a VI (MacMPEC; f* = 80)."""
     return _problem("qpec1-vi", qpec1_loss, qpec1_map, np.ones(10), np.ones(20), None, POSITIVE)
 
 
 def qpec_100_1() -> TwoStage:
-    """Return qpec-100-1; each of the two rows of its polyhedron is known to one client."""
+    """A generated LCP of 100 unknowns; two clients know one row of X each (MacMPEC; f* = 0.0990028)."""
     map = QpecMap()
     rows = [sets.Halfspace(row, -a) for row, a in zip(map.data["Ax"], map.data["a"], strict=True)]
     x0 = np.random.default_rng(5).normal(size=5)
@@ -238,23 +252,13 @@ def _entry(make: Callable[[], TwoStage], name: str, published: float, stepsize: 
     return Entry(name, make, published, FedRZO2s(stepsize, smoothing, 10, solver=solver), rounds, start=start)
 
 
-GNASH = {  # name: exponent of the demand, best known value
-    "gnash10": (1.0, -230.823),
-    "gnash11": (1.1, -129.912),
-    "gnash12": (1.3, -36.9331),
-    "gnash13": (1.5, -7.06178),
-    "gnash14": (1.7, -0.179046),
-}
 NO_START = "none published"
 RIGHT_VALLEY = "none published; a draw from which descent ends in the best of many valleys (0.10 to 0.31)"
 
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        *(
-            _entry(functools.partial(gnash, gamma, name), name, published, 0.5, 0.5, 60)
-            for name, (gamma, published) in GNASH.items()
-        ),
+        *(_entry(gnash(name), name, published, 0.5, 0.5, 60) for name, (_, published) in GNASH.items()),
         _entry(outrata31, "outrata31-vi", 3.2077, 0.3, 0.05, 20, solver=ROUGH),
         _entry(nash1, "nash1", 0.0, 0.1, 0.05, 100),
         _entry(stackelberg1, "stackelberg1-vi", -3266.67, 0.2, 0.5, 60),
