@@ -34,7 +34,10 @@ def test_identical_clients_store_their_samples_once():
     shared, copied = fz.ClientData.shared(samples, 3), fz.ClientData([samples] * 3)
     assert shared.flat.nbytes == samples.nbytes
     method = fz.FedRZOnn(0.02, 0.1, 2, batch_size=4)
-    runs = [fz.run(method, fz.Nonsmooth(toys.squared_distance, data, np.zeros(2)), 4, progress=False) for data in (shared, copied)]
+    runs = [
+        fz.run(method, fz.Nonsmooth(toys.squared_distance, data, np.zeros(2)), 4, progress=False)
+        for data in (shared, copied)
+    ]
     np.testing.assert_array_equal(runs[0].x, runs[1].x)
     np.testing.assert_allclose(runs[0].history["loss"], runs[1].history["loss"], rtol=1e-12)
     with pytest.raises(fz.InputError, match="clients: found 0"):
@@ -149,6 +152,7 @@ GOOD = [np.zeros((3, 2)), np.zeros((4, 2))]
         (lambda: fz.ClientData([np.zeros(3), np.array([0.0, np.nan])]), "data: client 1 has a value that is not finite"),
         (lambda: fz.ClientData(GOOD, fixed=[1.0]), "fixed: found 1 entries for 2 clients"),
         (lambda: fz.ClientData(GOOD, fixed=[np.zeros(2), np.zeros(3)]), "fixed: entries differ in shape"),
+        (lambda: fz.ClientData(GOOD, fixed=[1.0, np.nan]), "fixed: client 1 has a value that is not finite"),
         (lambda: fz.Sampler(3, clients=2), "Sampler: fn is int"),
         (lambda: fz.Sampler(lambda k, i: i, clients=0), "Sampler: clients is 0"),
     ],

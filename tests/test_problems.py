@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import fedrzo as fz
 from fedrzo.zoo import toys
@@ -48,8 +49,23 @@ def test_a_users_pair_is_used():
     method = fz.FedRZOnn(0.05, 0.1, 3)
     a, b = (fz.run(method, problem, 5, progress=False).x for problem in (slow, fast))
     np.testing.assert_allclose(a, b, rtol=1e-9)
-    off = nonsmooth(pair=lambda x, v, batch: jnp.zeros(()))
-    np.testing.assert_array_equal(fz.run(method, off, 5, progress=False).x, np.zeros(2))
+    off = nonsmooth(pair=lambda x, v, batch: 1.5 * jnp.mean((x - batch) @ v))
+    with pytest.raises(fz.InputError, match=r"pair: found .* where loss\(x\+v\) - loss\(x-v\) is .*; they must agree"):
+        fz.run(method, off, 5, progress=False)
+
+
+def test_many_private_sets_intersect():
+    """Forty balls: the projection of a far point, against a solution by scipy."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(0, 0.3, (40, 2))
+    balls = [fz.sets.Ball(c, 1.5) for c in centers]
+    problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.zeros((1, 2))] * 40), np.zeros(2), balls)
+    far = np.array([3.0, 2.0])
+    with problem.precision():
+        found = np.asarray(problem.project(jnp.asarray(far)))
+    inside = {"type": "ineq", "fun": lambda z: 1.5**2 - np.sum((z - centers) ** 2, axis=1)}
+    reference = minimize(lambda z: np.sum((z - far) ** 2), np.zeros(2), constraints=[inside], method="SLSQP", tol=1e-12)
+    np.testing.assert_allclose(found, reference.x, atol=1e-5)
 
 
 def test_lower_level_is_one_problem_in_the_pair():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.checkpoint import NAME
+from fedrzo.checkpoint import NAME, Checkpoint
 from fedrzo.engines import simulation
 from fedrzo.results import COLUMNS, confidence_band
 from fedrzo.zoo import toys
@@ -41,6 +41,11 @@ def test_the_objective_is_evaluated_over_all_data():
     problem = toys.quadratic(3, 4)
     samples = np.asarray(problem.data.flat)
     np.testing.assert_allclose(go(0, problem=problem).history["loss"][0], 0.5 * np.mean(np.sum(samples**2, axis=1)))
+
+
+def other_loss():
+    plain = toys.quadratic(3, 4)
+    return fz.Nonsmooth(lambda x, b: 2 * plain.loss_fn(x, b), plain.data, np.zeros(4), name="quadratic")
 
 
 SCRIPT = """
@@ -103,7 +108,10 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     [
         ({"key": 1}, "holds a run with key"),
         ({"method": fz.FedRZOnn(0.03, 0.1, 3)}, "holds a run with method"),
+        ({"method": fz.FedRZOnn(0.020000001, 0.1, 3)}, "holds a run with method"),
         ({"problem": toys.quadratic(4, 4)}, "holds a run with problem"),
+        ({"problem": toys.quadratic(3, 4, seed=1)}, "holds a run with data, x0 and sets"),
+        ({"problem": other_loss()}, "holds a run that starts at loss = "),
         ({"clients_per_round": 2}, "holds a run with clients_per_round"),
     ],
 )
@@ -111,6 +119,27 @@ def test_another_runs_checkpoint_is_refused(tmp_path, changes, message):
     go(3, checkpoint=tmp_path)
     with pytest.raises(fz.CheckpointError, match=message):
         go(5, checkpoint=tmp_path, resume=True, **changes)
+
+
+def test_other_schedules_are_told_apart(tmp_path):
+    go(3, method=fz.FedRZOnn(lambda r: 0.02 / (r + 1), 0.1), checkpoint=tmp_path)
+    with pytest.raises(fz.CheckpointError, match="holds a run with schedules"):
+        go(5, method=fz.FedRZOnn(lambda r: 0.02 / (r + 2), 0.1), checkpoint=tmp_path, resume=True)
+
+
+def test_resume_with_more_rounds_keeps_the_rows_of_a_straight_run(tmp_path):
+    go(3, eval_every=2, checkpoint=tmp_path)
+    resumed = go(6, eval_every=2, checkpoint=tmp_path, resume=True)
+    assert list(resumed.history["round"]) == list(go(6, eval_every=2).history["round"]) == [0, 2, 4, 6]
+    with pytest.raises(fz.InputError, match="rounds: found 4, the checkpoint is at 6"):
+        go(4, eval_every=2, checkpoint=tmp_path, resume=True)
+
+
+def test_a_loss_that_is_not_finite_for_another_client_is_refused():
+    data = fz.ClientData([np.ones((3, 4)), np.zeros((3, 4))])
+    problem = fz.Nonsmooth(lambda x, b: jnp.sum(x) + jnp.mean(1 / b), data, np.zeros(4))
+    with pytest.raises(fz.InputError, match="loss: found inf at x0 over all clients' data"):
+        go(problem=problem)
 
 
 def test_stop_and_log():
@@ -127,15 +156,18 @@ def steep():
 
 
 def test_divergence_names_the_round_and_keeps_the_checkpoint(tmp_path):
-    go(2, problem=steep(), checkpoint=tmp_path)
-    before = (tmp_path / NAME).read_bytes()
+    method = fz.FedRZOnn(lambda r: jnp.where(r < 5, 1e-3, 1e3), 0.1, 5)  # well at first, wild from round 5 on
     with pytest.raises(
-        fz.DivergedError, match=r"stopped after round \d+: x is no longer finite .*use a smaller stepsize"
-    ):
-        go(500, method=fz.FedRZOnn(1e3, 0.1, 5), problem=steep(), eval_every=10)
-    with pytest.raises(fz.CheckpointError, match="holds a run with method"):
-        go(500, method=fz.FedRZOnn(1e3, 0.1, 5), problem=steep(), checkpoint=tmp_path, resume=True)
-    assert (tmp_path / NAME).read_bytes() == before
+        fz.DivergedError, match=r"stopped after round \d+: x is no longer finite .* is from before"
+    ) as error:
+        go(500, method=method, problem=steep(), checkpoint=tmp_path)
+    assert "use a smaller stepsize" in str(error.value)
+    kept = Checkpoint.read(tmp_path)
+    assert all(np.isfinite(array).all() for array in kept.arrays if array.dtype.kind == "f")
+    assert (
+        go(kept.round, method=method, problem=steep(), checkpoint=tmp_path, resume=True).history["round"][-1]
+        == kept.round
+    )
 
 
 def test_progress_bar_goes_to_standard_error(capfd):
@@ -230,6 +262,7 @@ def bad_loss(value):
         ({"clients_per_round": 4}, "clients_per_round: found 4; pass a whole number from 1 to 3"),
         ({"clients_per_round": 0}, "clients_per_round: found 0"),
         ({"key": -1}, "key: found -1"),
+        ({"key": 2**32}, "key: found 4294967296; pass a whole number from 0 to 2"),
         ({"key": "seed"}, "key: found str"),
         ({"engine": "simulatoin"}, "engine: found 'simulatoin'; did you mean 'simulation'?"),
         ({"method": "FedRZOnn"}, "method: found str; pass a method such as"),

@@ -43,6 +43,7 @@ class ClientData:
         self.samples = int(sizes.sum())
         self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
         self.identical = False
+        self.chunk_size = min(int(sizes.max()), CHUNK)
         self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
     @classmethod
@@ -77,13 +78,13 @@ class ClientData:
     def chunk(self, client: Any, k: Any) -> tuple[PyTree, jax.Array]:
         """Return the k-th chunk of a client's samples as batches of one, with weights that sum to 1 over its chunks."""
         size = jnp.asarray(self.sizes)[client]
-        place = k * CHUNK + jnp.arange(CHUNK, dtype=jnp.int32)
+        place = k * self.chunk_size + jnp.arange(self.chunk_size, dtype=jnp.int32)
         rows = jnp.asarray(self.offsets)[client] + jnp.minimum(place, size - 1)
         return self._singles(rows, jnp.broadcast_to(client, rows.shape)), jnp.where(place < size, 1.0 / size, 0.0)
 
     def chunks(self, client: Any) -> Any:
         """Return the number of chunks of one client."""
-        return (jnp.asarray(self.sizes)[client] + CHUNK - 1) // CHUNK
+        return (jnp.asarray(self.sizes)[client] + self.chunk_size - 1) // self.chunk_size
 
     def everything(self, k: Any, client_weights: Any) -> tuple[PyTree, jax.Array]:
         """Return the k-th chunk of ALL samples as batches of one, each weighted by its client's weight over its size.
@@ -191,6 +192,11 @@ def _stack_fixed(fixed: Sequence[PyTree], clients: int) -> PyTree:
         if jax.tree.structure(entry) != structure:
             raise InputError(f"fixed: entry {i} has structure {jax.tree.structure(entry)}, entry 0 has {structure}")
     try:
-        return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *fixed)
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *fixed)
     except ValueError as error:
         raise InputError(f"fixed: entries differ in shape ({error}); all clients' values must be alike") from None
+    for leaf in jax.tree.leaves(stacked):
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+            client = int(np.argwhere(~np.isfinite(leaf))[0][0])
+            raise InputError(f"fixed: client {client} has a value that is not finite; clean it first")
+    return stacked

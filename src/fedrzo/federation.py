@@ -41,6 +41,8 @@ class Reply(NamedTuple):
         evaluations: sample-loss values computed.
         gradients: sample gradients computed.
         steps: steps taken on a lower level (ignored on problems that have none).
+
+    Counts are of one client in one call and must stay below 2^32; sums over clients and calls may be of any size.
     """
 
     value: PyTree
@@ -109,7 +111,9 @@ def weighted_mean(values: PyTree, weights: jax.Array) -> PyTree:
 
     def mean(value: jax.Array) -> jax.Array:
         inexact = jnp.issubdtype(value.dtype, jnp.inexact)
-        return jnp.tensordot(weights.astype(value.dtype) if inexact else weights, value, 1)
+        # The highest precision: accelerators otherwise round float32 products to fewer bits.
+        highest = jax.lax.Precision.HIGHEST
+        return jnp.tensordot(weights.astype(value.dtype) if inexact else weights, value, 1, precision=highest)
 
     return jax.tree.map(mean, values)
 

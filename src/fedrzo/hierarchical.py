@@ -136,7 +136,8 @@ class Bilevel(Hierarchical):
 
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
         """Return an accurate lower-level solution for each row, all computed together."""
-        found = np.asarray(_solve_lower(self, jnp.asarray(points, float)))
+        with self.precision():
+            found = np.asarray(_solve_lower(self, jnp.asarray(points, float)))
         return [self.lower_layout.unravel(y) for y in found]
 
     def solve_lower(self, x: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrzo.checkpoint import Checkpoint
-from fedrzo.errors import DivergedError, InputError
+from fedrzo.errors import CheckpointError, DivergedError, InputError
 from fedrzo.progress import Bar
 from fedrzo.results import History, Result
 
@@ -46,14 +46,28 @@ class Job:
         stored = Checkpoint.read(folder)
         if stored is None:
             return
-        stored.check(self.case.identity(), self.session.store(), folder)
+        stored.check(self.case.identity, self.session.store(), folder)
+        self._check_first_row(stored.histories, folder)
         if stored.round > self.case.rounds:
             raise InputError(
                 f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many"
             )
         self.session.restore(stored.arrays, stored.round)
         self.histories = [History(columns) for columns in stored.histories]
-        self.before = stored.seconds
+        if stored.round % self.case.eval_every and stored.round < self.case.rounds:
+            for history in self.histories:
+                history.drop_last()  # a shorter run's last row; a straight run has none there
+        self.before, self.stored = stored.seconds, stored.seconds
+
+    def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
+        """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
+        for name, values in self.session.evaluate().items():
+            for history, value in zip(histories, values, strict=True):
+                if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
+                    raise CheckpointError(
+                        f"checkpoint: {folder} holds a run that starts at {name} = {history[name][0]:.6g}, this one starts at "
+                        f"{value:.6g}: the loss differs; use another folder, or resume=False to start anew"
+                    )
 
     def go(self, progress: bool, stop: Callable[[Row], bool] | None) -> None:
         """Run to the end, or until `stop` says so."""
@@ -61,9 +75,11 @@ class Job:
         with Bar(rounds, self.session.round, progress) as bar, self._saving_on_interrupt():
             if len(self.histories[0]) == 0:
                 self._append_rows()
+                self._check_finite_start()
             bar.show(self.session.round, self.histories[0].last)
             while self.session.round < rounds:
-                self._chunk(min(self.case.eval_every, rounds - self.session.round))
+                every = self.case.eval_every
+                self._chunk(min(every - self.session.round % every, rounds - self.session.round))
                 bar.show(self.session.round, self.histories[0].last)
                 if stop is not None and stop(self.histories[0].last):
                     break
@@ -89,14 +105,22 @@ class Job:
         for sink in self.log:
             sink(self.histories[0].last)
 
+    def _check_finite_start(self) -> None:
+        """Refuse a loss that is not finite at x0 over all data; one sample of one client was tried before."""
+        loss = self.histories[0].last["loss"]
+        if not math.isfinite(loss):
+            raise InputError(
+                f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
+            )
+
     def _raise_trouble(self) -> None:
         """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
         records = self.session.progress()
         if len(records) > 1 or int(records[0].trouble) < 0:
             return
-        kept = "" if self.folder is None else f"; the checkpoint in {self.folder} is from before"
+        kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
         largest = float(np.abs(records[0].x_good).max())
-        known = self.case.methods[0].diagnose(self.session.states()[0])
+        known = self.case.methods[0].diagnose(self.session.states()[0], records[0].x_good)
         reason = known or (
             f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
             "non-finite values"
@@ -108,7 +132,7 @@ class Job:
         if self.folder is None:
             return
         histories = [history.to_dict() for history in self.histories]
-        Checkpoint(self.case.identity(), self.session.round, self.seconds, histories, self.session.store()).write(
+        Checkpoint(self.case.identity, self.session.round, self.seconds, histories, self.session.store()).write(
             self.folder
         )
         self.stored = self.seconds

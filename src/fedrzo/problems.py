@@ -163,7 +163,7 @@ def check_loss(loss: Callable[[PyTree], Any], data: Data, argument: str, call: s
             f"{argument}: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with "
             "jax.numpy, or wrap it: fz.blackbox(loss)"
         ) from None
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"{argument}: calling {call} failed: {str(error).splitlines()[0]}") from error
     if jnp.shape(value) != ():
         raise InputError(
@@ -220,7 +220,7 @@ def _weights(weights: str, data: Data) -> np.ndarray:
     if weights == "uniform":
         return np.full(data.clients, 1.0 / data.clients)
     if weights == "samples" and isinstance(data, ClientData):
-        return np.asarray(data.sizes) / data.samples
+        return np.asarray(data.sizes) / np.sum(data.sizes)
     if weights == "samples":
         raise InputError('weights: found "samples", but a Sampler has no sample counts; use "uniform"')
     raise InputError(f'weights: found {weights!r}; pass "uniform" or "samples"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any, TypeVar
 
 import jax
@@ -94,6 +95,15 @@ def as_float(leaf: Any, argument: str) -> np.ndarray:
 def nbytes(tree: Any) -> int:
     """Count the bytes of all arrays of a tree (abstract arrays too)."""
     return sum(leaf.size * np.dtype(leaf.dtype).itemsize for leaf in map(jnp.asarray, jax.tree.leaves(tree)))
+
+
+def fingerprint(tree: Any) -> str:
+    """Return a hash of all arrays of a tree, with their shapes and types."""
+    digest = hashlib.sha256()
+    for leaf in map(np.asarray, jax.tree.leaves(tree)):
+        digest.update(f"{leaf.shape}{leaf.dtype}".encode())
+        digest.update(np.ascontiguousarray(leaf).data)
+    return digest.hexdigest()
 
 
 def on_host(tree: Any) -> Any:

@@ -33,6 +33,11 @@ class History:
         for name, value in row.items():
             self._columns.setdefault(name, []).append(value)
 
+    def drop_last(self) -> None:
+        """Remove the newest row."""
+        for values in self._columns.values():
+            values.pop()
+
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._columns:
             raise InputError(f"history: no column {name!r}{nearest(name, self._columns)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,8 +16,9 @@ from fedrzo import engines
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
 from fedrzo.job import Job, Row
-from fedrzo.methods.base import Method
+from fedrzo.methods.base import Method, schedule_values
 from fedrzo.problems import Problem
+from fedrzo.pytrees import fingerprint
 from fedrzo.results import Result, Sweep
 from fedrzo.startup import check_start, feasible_start
 
@@ -130,11 +132,14 @@ class Case:
                 f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are"
             )
 
+    @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """Return what tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
+        """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
         return {
             "method": [repr(method) for method in self.methods],
+            "schedules": [schedule_values(method) for method in self.methods],
             "problem": repr(self.problem),
+            "data, x0 and sets": fingerprint(self.problem),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
             "clients_per_round": self.clients_per_round,
             "eval_every": self.eval_every,
@@ -182,8 +187,8 @@ def _run(
 
 
 def _key(key: int | jax.Array) -> jax.Array:
-    if isinstance(key, bool) or (isinstance(key, int | np.integer) and key < 0):
-        raise InputError(f"key: found {key!r}; pass a whole number of at least 0, or jax.random.key(...)")
+    if isinstance(key, bool) or (isinstance(key, int | np.integer) and not 0 <= key < 2**32):
+        raise InputError(f"key: found {key!r}; pass a whole number from 0 to 2**32 - 1, or jax.random.key(...)")
     if isinstance(key, int | np.integer):
         return jax.random.key(int(key))
     if not (isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.errors import InputError
 from fedrzo.monitor import worst_distance
 from fedrzo.problems import INSIDE, check_loss
 from fedrzo.smoothing import measure_noise
@@ -35,9 +36,25 @@ def check_start(problem: Any, method: Any) -> None:
         return
     x0 = jnp.asarray(problem.x0)
     value = check_loss(lambda batch: problem.value(x0, batch), problem.data, "loss", "loss(x, batch)")
+    if getattr(problem, "pair_fn", None) is not None:
+        _check_pair(problem)
     smoothing = getattr(method, "smoothing", None)
     if smoothing is not None and problem.layout.dtype == np.float32:
         _warn_of_rounding(problem, float(smoothing), value)
+
+
+def _check_pair(problem: Any) -> None:
+    """Compare a user's `pair` with what it stands for, at x0 along one direction."""
+    x = np.asarray(problem.x0)
+    v = np.random.default_rng(0).standard_normal(x.size).astype(x.dtype) * 0.1 / np.sqrt(x.size)
+    batch = problem.data.sample(jax.random.key(0), 0, 0, 1)
+    sides = [float(jax.jit(problem.value)(jnp.asarray(point), batch)) for point in (x + v, x - v)]
+    found = float(jax.jit(problem.pair)(jnp.asarray(x), jnp.asarray(v), batch))
+    rounding = 100 * np.finfo(x.dtype).eps * (1 + max(map(abs, sides)))
+    if not abs(found - (sides[0] - sides[1])) <= 1e-3 * abs(found) + rounding:
+        raise InputError(
+            f"pair: found {found:.6g} where loss(x+v) - loss(x-v) is {sides[0] - sides[1]:.6g}; they must agree"
+        )
 
 
 def _warn_of_rounding(problem: Any, smoothing: float, value: float) -> None:

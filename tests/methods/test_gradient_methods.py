@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance import Case, suite
 
 import fedrzo as fz
+from conformance import Case, suite
 from fedrzo.methods.lower import Constants
 from fedrzo.zoo import toys
 
@@ -21,7 +21,9 @@ def toy(wrap):
 
 def case(method, **changes):
     least = 0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6)
-    return Case(method, toy, rounds=20, descent=0.2, optimum=least, changes={"stepsize": 0.05, "local_steps": 3, **changes})
+    return Case(
+        method, toy, rounds=20, descent=0.2, optimum=least, changes={"stepsize": 0.05, "local_steps": 3, **changes}
+    )
 
 
 test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
@@ -29,7 +31,9 @@ test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=Con
 test_lfd_conformance = suite(case(fz.LFD(0.1, 4, batch_size=2)))
 
 
-@pytest.mark.parametrize("method", [fz.LocalSGD(batch_size="full"), fz.FedAC(batch_size="full"), fz.LFD(batch_size="full")])
+@pytest.mark.parametrize(
+    "method", [fz.LocalSGD(batch_size="full"), fz.FedAC(batch_size="full"), fz.LFD(batch_size="full")]
+)
 def test_constants_are_estimated_and_the_minimum_is_met(method):
     problem = toys.quadratic()
     result = fz.run(method, problem, 300, eval_every=300, progress=False)

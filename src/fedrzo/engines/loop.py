@@ -115,6 +115,11 @@ def name_of(method: Method, owner: Any) -> str | None:
     return None
 
 
+def _whole(count: Any) -> int:
+    """Read a client's count as the simulation does: 32 bits without a sign."""
+    return int(np.asarray(count).astype(np.uint32))
+
+
 class MessageFederation:
     """The federation's calls as messages; see `fedrzo.federation`."""
 
@@ -183,12 +188,12 @@ class MessageFederation:
     def _count(self, arrays: PyTree, replies: list[Reply]) -> None:
         lower = {"lower_rounds": 1} if self.view else {}
         if self.session.problem.hierarchical:
-            lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
+            lower["lower_steps"] = sum(_whole(reply.steps) for reply in replies)
         self.session.charge(
             upload_bytes=sum(nbytes(reply.value) for reply in replies),
             download_bytes=nbytes(arrays) * len(replies),
-            evaluations=sum(int(reply.evaluations) for reply in replies),
-            gradients=sum(int(reply.gradients) for reply in replies),
+            evaluations=sum(_whole(reply.evaluations) for reply in replies),
+            gradients=sum(_whole(reply.gradients) for reply in replies),
             **lower,
         )
 

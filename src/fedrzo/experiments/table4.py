@@ -84,14 +84,16 @@ def solved(followers: int, b: float, seed: int = 0) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:
-    """Return rows to print: a heading, then per followers and b the nine cells as `ours (paper)`, and the solved problem."""
-    heading = ["followers", "b", *(f"H = {H}, eta = {eta:g}" for H in LOCAL_STEPS for eta in SMOOTHINGS)]
-    rows = [[*heading, "solved", "optimum", "lower error <="]]
+    """Return rows to print: per followers, b and H the cells as `ours (paper)`; with the first H, the problem solved."""
+    rows = [["followers", "b", "H", *(f"eta = {eta:g}" for eta in SMOOTHINGS), "solved", "optimum", "lower error <="]]
     for entry in found["certified"]:
-        cells = [cell for cell in found["cells"] if all(cell[key] == entry[key] for key in ("followers", "b"))]
-        shown = [f"{cell['ours']:.3f} ({cell['paper']:.3f})" for cell in cells]
         certificate = [f"{entry['ours']:.4g}", f"{entry['optimum']:.4g}", f"{entry['error_bound']:.1g}"]
-        rows.append([str(entry["followers"]), f"{entry['b']:g}", *shown, *certificate])
+        for H in LOCAL_STEPS:
+            setting = {"followers": entry["followers"], "b": entry["b"], "H": H}
+            cells = [cell for cell in found["cells"] if setting.items() <= cell.items()]
+            shown = [f"{cell['ours']:.3f} ({cell['paper']:.3f})" for cell in cells]
+            last = certificate if H == LOCAL_STEPS[0] else [""] * 3
+            rows.append([f"{entry['followers']:,}", f"{entry['b']:g}", str(H), *shown, *last])
     return rows
 
 

@@ -58,9 +58,9 @@ class Method:
         """Tell, in compiled code, whether a state may be gone on from."""
         return jnp.all(jnp.isfinite(state.x))
 
-    def diagnose(self, state: Any) -> str | None:
-        """Say what went wrong in a state that is not healthy, if the method knows."""
-        del state
+    def diagnose(self, state: Any, before: np.ndarray) -> str | None:
+        """Say what went wrong in a state that is not healthy, if the method knows; `before` is the last good x."""
+        del state, before
         return None
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
@@ -137,23 +137,60 @@ def _same(value: Any, default: Any) -> bool:
 def _show(value: Any) -> str:
     if _is_function(value):
         return getattr(value, "__name__", repr(value))
-    return f"{value:g}" if isinstance(value, float) else repr(value)
+    return repr(value)
+
+
+def schedule_values(method: Any) -> list[Any]:
+    """Return what a method's functions of the round give at some rounds, so that two methods can be told apart."""
+    found: list[Any] = []
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
+        if isinstance(value, Method):
+            found.append(schedule_values(value))
+        elif _is_function(value):
+            found.append([float(value(np.int32(r))) for r in (0, 1, 10, 100)])
+    return found
+
+
+def _check_schedule(schedule: Callable, argument: str, whole: bool) -> Callable:
+    """Try a function of the round at its first two rounds, as it will be called: on a traced whole number."""
+    try:
+        values = [np.asarray(jax.jit(schedule)(np.int32(r))) for r in (0, 1)]
+    except Exception as error:
+        line = str(error).splitlines()[0]
+        raise InputError(f"{argument}: calling it with a round failed: {line}; write it with jax.numpy") from error
+    wanted = "a whole number of at least 1" if whole else "a positive number"
+    for r, value in enumerate(values):
+        wrong_kind = whole and not np.issubdtype(value.dtype, np.integer)
+        if value.shape != () or wrong_kind or not value > 0 or not np.isfinite(value):
+            raise InputError(f"{argument}: its value in round {r} is {value} ({value.dtype}); it must return {wanted}")
+    return schedule
 
 
 def positive(value: Any, argument: str) -> Any:
-    """Return a positive number as a float, leaving functions of the round and traced values alone."""
-    if callable(value) or isinstance(value, jax.core.Tracer):
+    """Return a positive number as a float; a function of the round is tried, a traced value left alone."""
+    if isinstance(value, jax.core.Tracer):
         return value
+    if callable(value):
+        return _check_schedule(value, argument, whole=False)
     if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not np.isfinite(value) or not value > 0:
         raise InputError(f"{argument}: found {value!r}; pass a positive number")
     return float(value)
 
 
 def count(value: Any, argument: str) -> Any:
-    """Return a whole number of at least one, leaving functions of the round and traced values alone."""
-    if callable(value) or isinstance(value, jax.core.Tracer):
+    """Return a whole number of at least one; a function of the round is tried, a traced value left alone."""
+    if isinstance(value, jax.core.Tracer):
         return value
-    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or value != int(value) or value < 1:
+    if callable(value):
+        return _check_schedule(value, argument, whole=True)
+    if (
+        isinstance(value, bool | str)
+        or value is None
+        or np.ndim(value) != 0
+        or not value >= 1
+        or value != np.round(value)
+    ):
         raise InputError(f"{argument}: found {value!r}; pass a whole number of at least 1")
     return int(value)
 

@@ -6,7 +6,7 @@ Hierarchical Optimization", Section 4. Algorithm 5 and its alternatives are in `
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,9 @@ from fedrzo import directions, vi
 from fedrzo.client import Client
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.methods.base import Method, Schedule, State, at, batch, count, method, positive, set_fields, static
 from fedrzo.smoothing import slope
 from fedrzo.twostage import TwoStage, check_solver
-
-
-class TwoStageState(NamedTuple):
-    """The server's x, and what it was a round before: it is named if x is lost."""
-
-    x: jax.Array
-    before: jax.Array
 
 
 @method
@@ -68,17 +61,16 @@ class FedRZO2s(Method):
         self.solver.check(problem.modulus, problem.smoothness)
         problem.try_solver(self.solver)
 
-    def init(self, problem: Any, key: jax.Array) -> TwoStageState:
+    def init(self, problem: Any, key: jax.Array) -> State:
         """Algorithm 4, line 1."""
         del key
-        x0 = jnp.asarray(problem.x0, float)
-        return TwoStageState(x0, x0)
+        return State(jnp.asarray(problem.x0, float))
 
-    def round(self, federation: Federation, state: TwoStageState, r: Any) -> TwoStageState:
+    def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 4, lines 2-10."""
         del r  # clients read it off their own clock
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
-        return TwoStageState(x, state.x)
+        return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
@@ -102,9 +94,10 @@ class FedRZO2s(Method):
         size = client.cost(self.batch_size)
         return Reply(x, evaluations=2 * steps * size, steps=jnp.round(solved * size).astype(jnp.int32))
 
-    def diagnose(self, state: TwoStageState) -> str | None:
+    def diagnose(self, state: State, before: np.ndarray) -> str | None:
         """Say what may have gone wrong where x is lost."""
-        last = np.array2string(np.asarray(state.before), precision=4, threshold=8)
+        del state
+        last = np.array2string(before, precision=4, threshold=8)
         return (
             f"x is no longer finite after x = {last}: near it Y(x, xi) is empty, a lower solve diverges, or the stepsize is "
             "too long; give a lower_domain, a smaller solver stepsize, or a smaller stepsize"

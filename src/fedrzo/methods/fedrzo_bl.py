@@ -20,18 +20,28 @@ from fedrzo.federation import Federation, Reply
 from fedrzo.hierarchical import Bilevel
 from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import Closing, LowerClosing, close, run_lower
+from fedrzo.methods.lower import LowerClosing, close, run_lower
+from fedrzo.problems import Nonsmooth
 from fedrzo.smoothing import slope
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
-WILD = 1e8  # a lower error this many times larger than y0 is divergence
+WILD = 1e8  # a lower solution, or a bound on its error, as large as this is divergence
 
 
 class BilevelState(NamedTuple):
-    """The server's x; the last pair of lower solutions, end to end; a bound on their error; a constraint they break."""
+    """What the server keeps.
+
+    Attributes:
+        x: the upper variable.
+        y: the last pair of lower solutions, end to end.
+        start: where lower solves begin without a warm start.
+        lower_error: a bound on the error of y.
+        violation: by how much y breaks a constraint; positive only where Y is empty.
+    """
 
     x: jax.Array
     y: jax.Array
+    start: jax.Array
     lower_error: jax.Array
     violation: jax.Array
 
@@ -69,8 +79,12 @@ class FedRZObl(LowerClosing, Method):
     solves = (Bilevel,)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lower, Method):
-            raise InputError(f"lower: found {type(self.lower).__name__}; pass a method such as fz.LocalSGD()")
+        if not isinstance(self.lower, Method) or Nonsmooth not in self.lower.solves:
+            raise InputError(
+                f"lower: found {type(self.lower).__name__}; pass a single-level method such as fz.LocalSGD()"
+            )
+        if callable(self.smoothing):
+            raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
         if not hasattr(self.lower, "plan") and self.lower_rounds is None:
             raise InputError(f"lower_rounds: {type(self.lower).__name__} has no plan of its own; say how many rounds")
         set_fields(
@@ -114,22 +128,20 @@ class FedRZObl(LowerClosing, Method):
         """Line 1; lower solves start at y0 for both points."""
         del key
         nothing = jnp.zeros((), jnp.result_type(float))
-        return BilevelState(
-            jnp.asarray(problem.x0, float), jnp.tile(jnp.asarray(problem.y0, float), 2), nothing, nothing
-        )
+        pair = jnp.tile(jnp.asarray(problem.y0, float), 2)
+        return BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing)
 
     def round(self, federation: Federation, state: BilevelState, r: Any) -> BilevelState:
         """Algorithm 2, lines 2-11."""
         v = directions.sphere(federation.key(), state.x.size, self.smoothing, state.x.dtype)  # line 3
         points = jnp.stack([state.x + v, state.x - v])
         below = federation.lower(points, self.lower)  # line 5, first half: both points travel here, once
-        y = run_lower(below, self.lower, state.y, r, self.lower_rounds)  # line 4
-        found = Closing(y, state.lower_error, state.violation)
+        begin = state.y if self.warm_start else state.start
+        y, error = run_lower(below, self.lower, begin, r, self.lower_rounds), state.lower_error  # line 4
         if self.closing:
-            found = close(below, self, y, self.constants)
-        x = federation.average(self.client_steps, found.y)  # line 5, second half: both solutions; and line 11
-        kept = found.y if self.warm_start else state.y
-        return BilevelState(x, kept, found.error, found.violation)
+            y, error = close(below, self, y, self.constants)
+        x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
+        return BilevelState(x, y, state.start, error, state.violation if violation is None else violation)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
@@ -137,7 +149,8 @@ class FedRZObl(LowerClosing, Method):
         plus, minus = client.points
         x, v = (plus + minus) / 2, (plus - minus) / 2  # what the server sent is x+v and x-v
         level = client.level.lower_level(client.points)
-        y_plus, y_minus = level.split(level.sets.project(client.index, y))
+        y = level.sets.project(client.index, y)
+        y_plus, y_minus = level.split(y)
         gamma, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
 
         def local_step(k: Any, x: jax.Array) -> jax.Array:
@@ -147,7 +160,9 @@ class FedRZObl(LowerClosing, Method):
             return x - gamma * (g + (x - client.project(x)) / self.smoothing)  # line 9
 
         x = jax.lax.fori_loop(0, steps, local_step, x)
-        return Reply(x, evaluations=2 * steps * client.cost(self.batch_size))
+        # Positive where Y is empty, which the server must learn of; nothing is sent where y has no constraint.
+        violation = None if level.sets.free else level.sets.violation(client.index, y)
+        return Reply((x, violation), evaluations=2 * steps * client.cost(self.batch_size))
 
     def metrics(self, state: BilevelState) -> dict[str, Any]:
         """Return the bound on the lower level's error."""
@@ -155,18 +170,21 @@ class FedRZObl(LowerClosing, Method):
 
     def healthy(self, state: BilevelState) -> Any:
         """Tell whether x is finite, the lower level has not run away, and Y(x) is not empty."""
-        size = 1 + jnp.linalg.norm(state.y)
-        sane = jnp.all(jnp.isfinite(state.x)) & (state.lower_error < WILD) & jnp.isfinite(size)
-        return sane & (state.violation < EMPTY)
+        tame = (state.lower_error < WILD) & (jnp.max(jnp.abs(state.y)) < WILD)
+        return jnp.all(jnp.isfinite(state.x)) & tame & (state.violation < EMPTY)
 
-    def diagnose(self, state: BilevelState) -> str | None:
+    def diagnose(self, state: BilevelState, before: np.ndarray) -> str | None:
         """Say what went wrong in a state that is not healthy."""
         if state.violation >= EMPTY:
-            at_x = np.array2string(np.asarray(state.x), precision=4, threshold=8)
+            at_x = np.array2string(before, precision=4, threshold=8)
             return (
                 f"lower_constraint: Y(x) is empty near x = {at_x} (the nearest y breaks it by {state.violation:.3g}); "
                 "give a lower_domain on which it is not"
             )
-        if not np.isfinite(state.lower_error) or state.lower_error >= WILD:
-            return f"the lower level diverges: the bound on its error is {state.lower_error:.3g}; use a smaller lower stepsize"
+        largest = float(np.abs(state.y).max())
+        if not (state.lower_error < WILD and largest < WILD):
+            return (
+                f"the lower level diverges: its largest entry is {largest:.3g}, the bound on its error "
+                f"{state.lower_error:.3g}; use a smaller lower stepsize, or give modulus and smoothness"
+            )
         return None

@@ -35,7 +35,7 @@ class LFD(GradientMethod):
     local_steps: Schedule | None = None
     rounds: Schedule | None = None
     batch_size: int | str = static(default=1)
-    tolerance: Any = 1e-4
+    tolerance: Any = 1e-2
     schedule: str | None = static(default=None)
     constants: Any = None
 
@@ -46,6 +46,11 @@ class LFD(GradientMethod):
         total = self.theorem_steps(r)
         rounds = jnp.ceil((self.constants.clients * total) ** (1 / 3)).astype(jnp.int32)
         return Plan(rounds, jnp.ceil(total / rounds).astype(jnp.int32))
+
+    def steps_to(self, tolerance: Any) -> Any:
+        """Return how many steps bring a first error down by a factor."""
+        # The product of 1 - 4 / (t + a) over t < T is about (a / (T + a))^4, with a = 8 kappa.
+        return 8 * self.constants.kappa * (tolerance**-0.25 - 1)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Broadcast, local steps, average."""

@@ -29,7 +29,8 @@ class LocalSGD(GradientMethod):
         local_steps: local steps per round; 1 by default.
         rounds: rounds per call as a lower level; by default enough to shrink a first error by `tolerance`.
         batch_size: samples per gradient, or `"full"`.
-        tolerance: see `rounds`.
+        tolerance: see `rounds`; steps of decreasing length take 2 kappa / sqrt(tolerance) rounds for it, full gradients only
+            kappa log(1/tolerance), and go to the square of it.
         schedule: None; `"algorithm3"`: the paper's a_r = max{m, 4 kappa, r} + 1, steps 1/(mu a_r), T = 2 a_r ln a_r of them
             in m rounds, meant for identical clients; `"theorem"`: Theorem 2's count of steps, n (r+1)^(2/3) / m, in m rounds.
         constants: mu, L, m, n; estimated where not given.
@@ -39,7 +40,7 @@ class LocalSGD(GradientMethod):
     local_steps: Schedule | None = None
     rounds: Schedule | None = None
     batch_size: int | str = static(default=1)
-    tolerance: Any = 1e-4
+    tolerance: Any = 1e-2
     schedule: str | None = static(default=None)
     constants: Any = None
 
@@ -62,6 +63,13 @@ class LocalSGD(GradientMethod):
     def scale(self, r: Any) -> Any:
         """Algorithm 3, line 1: a_r = max{m, 4 kappa, r} + 1."""
         return jnp.maximum(jnp.maximum(self.constants.clients, 4 * self.constants.kappa), r) + 1
+
+    def steps_to(self, tolerance: Any) -> Any:
+        """Return how many steps bring a first error down by a factor: steps of decreasing length take more for less."""
+        if self.batch_size == FULL:
+            return super().steps_to(tolerance**2)
+        # The product of 1 - mu / (L + mu t / 2) over t < T is about (1 + T / (2 kappa))^-2.
+        return 2 * self.constants.kappa * (tolerance**-0.5 - 1)
 
     def step_length(self, r: Any, t: Any) -> Any:
         """Return the length of local step t of a solve (or run) in round r."""

@@ -98,9 +98,12 @@ class GradientMethod(Method):
         if self.constants is None:
             raise InputError(f"rounds: {type(self).__name__} as a lower level needs rounds where a stepsize is given")
         # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest.
-        c = self.constants
-        shrink = jnp.log(1 / self.tolerance) / -jnp.log(jnp.maximum(c.contraction(), 1e-3))
-        return Plan(jnp.ceil(jnp.maximum(shrink / steps, (r + 1.0) ** (2 / 3))).astype(jnp.int32), steps)
+        needed = jnp.maximum(self.steps_to(self.tolerance) / steps, (r + 1.0) ** (2 / 3))
+        return Plan(jnp.ceil(needed).astype(jnp.int32), steps)
+
+    def steps_to(self, tolerance: Any) -> Any:
+        """Return how many steps of 2/(mu+L), without noise, bring a first error down by a factor."""
+        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(self.constants.contraction(), 1e-3))
 
     def theorem_steps(self, r: Any) -> Any:
         """Return Theorem 2's number of lower steps in round r, n (r+1)^(2/3) / m; at least m, so that no round is empty."""
@@ -133,37 +136,36 @@ class Closing(NamedTuple):
     Attributes:
         y: the answer, projected.
         error: a bound on its distance to the solution, over all points together.
-        violation: by how much y breaks a constraint; positive only where Y(x) is empty.
     """
 
     y: jax.Array
     error: jax.Array
-    violation: jax.Array
 
 
 def close(federation: Federation, owner: Any, y: jax.Array, constants: Constants) -> Closing:
     """Take one exact projected gradient step and bound the error by its length; two more communications, both counted.
 
-    With steps of 2/(mu+L) the projected gradient map is a contraction with factor q = (L-mu)/(L+mu), so that
-    ||y_new - y*|| <= q / (1 - q) ||y_new - y||.
+    For a step of length a and r = ||y_new - y||, strong monotonicity gives ||y - y*|| <= (1 + a L) / (a mu) r, whatever a is,
+    so that ||y_new - y*|| is at most r more than that. The bound is as good as mu and L are: estimated ones (see
+    `fedrzo.constants`) hold near x0, and gradients over a sampler's draws are themselves estimates.
     """
-    y, gradient, violation = federation.average(owner.lower_gradient, y)
+    y, gradient = federation.average(owner.lower_gradient, y)
     step = 2 / (constants.modulus + constants.smoothness)
     new = federation.average(owner.lower_project, y - step * gradient)
-    q = constants.contraction()
-    return Closing(new, q / (1 - q) * jnp.linalg.norm(new - y) + 1e-16, violation)
+    residual = jnp.linalg.norm(new - y)
+    bound = 1 + (1 + step * constants.smoothness) / (step * constants.modulus)
+    return Closing(new, bound * residual)
 
 
 class LowerClosing:
     """The client steps of `close`, for methods that own a lower level."""
 
     def lower_gradient(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
-        """Return y projected onto Y(x), this client's full gradient there, and by how much y still breaks a constraint."""
+        """Return y projected onto Y(x), and this client's full gradient there."""
         del memory
         y = client.project(y)
         gradient = client.gradient(y, client.sample(key, self.closing_batch(client)))
-        violation = client.level.sets.violation(client.index, y)
-        return Reply((y, gradient, violation), gradients=client.cost(self.closing_batch(client)), steps=1)
+        return Reply((y, gradient), gradients=client.cost(self.closing_batch(client)), steps=1)
 
     def lower_project(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
         """Return y projected onto Y(x)."""
