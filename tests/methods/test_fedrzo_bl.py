@@ -165,7 +165,10 @@ def test_algorithm_3_is_right_for_identical_clients():
     )
     # Its own last iterate, not the monitor's solution.
     distance, _ = lower_distance(
-        fz.LocalSGD(batch_size="full", schedule="algorithm3"), 2000, target=np.asarray(DATA.fixed[1])[0] + 0.3, data=same
+        fz.LocalSGD(batch_size="full", schedule="algorithm3"),
+        2000,
+        target=np.asarray(DATA.fixed[1])[0] + 0.3,
+        data=same,
     )
     # Steps of 1/(mu a), 2 a ln a of them, shrink a first error by a^-2; here a = 2001.
     assert distance < 2e-6

@@ -132,10 +132,12 @@ def test_table_rows_show_both_values():
     cell = {"followers": 10, "b": 0.5, "paper": -7.81, "ours": -8.0}
     cells = [{**cell, "H": H, "eta": eta} for H in (1, 10, 20) for eta in (1.0, 0.1, 0.01)]
     certified = [{"followers": 10, "b": 0.5, "optimum": -2.77, "ours": -2.76, "error_bound": 1e-12}]
-    heading, row = table4.table({"cells": cells, "certified": certified})
-    assert len(heading) == len(row) == 14
-    assert row[2] == "-8.000 (-7.810)"
-    assert row[-3:] == ["-2.76", "-2.77", "1e-12"]
+    heading, *rows = table4.table({"cells": cells, "certified": certified})
+    assert {len(row) for row in (heading, *rows)} == {9}
+    assert [row[:3] for row in rows] == [["10", "0.5", H] for H in ("1", "10", "20")]
+    assert rows[1][3:6] == ["-8.000 (-7.810)"] * 3
+    assert rows[0][-3:] == ["-2.76", "-2.77", "1e-12"]
+    assert rows[2][-3:] == ["", "", ""]
 
 
 @pytest.mark.slow

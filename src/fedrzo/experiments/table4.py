@@ -89,8 +89,8 @@ def table(found: dict[str, Any]) -> list[list[str]]:
     for entry in found["certified"]:
         certificate = [f"{entry['ours']:.4g}", f"{entry['optimum']:.4g}", f"{entry['error_bound']:.1g}"]
         for H in LOCAL_STEPS:
-            setting = {"followers": entry["followers"], "b": entry["b"], "H": H}
-            cells = [cell for cell in found["cells"] if setting.items() <= cell.items()]
+            setting = (entry["followers"], entry["b"], H)
+            cells = [cell for cell in found["cells"] if (cell["followers"], cell["b"], cell["H"]) == setting]
             shown = [f"{cell['ours']:.3f} ({cell['paper']:.3f})" for cell in cells]
             last = certificate if H == LOCAL_STEPS[0] else [""] * 3
             rows.append([f"{entry['followers']:,}", f"{entry['b']:g}", str(H), *shown, *last])
