@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def toy(wrap):
     plain = toys.quadratic(clients=4, dim=6)
-    return fz.Nonsmooth(plain.loss_fn, plain.data, np.zeros(6), fz.sets.Box(-5.0, 5.0))
+    return fz.Nonsmooth(wrap(plain.loss_fn), plain.data, np.zeros(6), fz.sets.Box(-5.0, 5.0))
 
 
 def case(method, **changes):

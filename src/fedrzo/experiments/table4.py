@@ -92,7 +92,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
             setting = (entry["followers"], entry["b"], H)
             cells = [cell for cell in found["cells"] if (cell["followers"], cell["b"], cell["H"]) == setting]
             shown = [f"{cell['ours']:.3f} ({cell['paper']:.3f})" for cell in cells]
-            last = certificate if H == LOCAL_STEPS[0] else [""] * 3
+            last = certificate if LOCAL_STEPS[0] == H else [""] * 3
             rows.append([f"{entry['followers']:,}", f"{entry['b']:g}", str(H), *shown, *last])
     return rows
 

@@ -200,6 +200,19 @@ def batch(value: Any) -> Any:
     return value if value == FULL else count(value, "batch_size")
 
 
+def check_zeroth_order(self: Any) -> None:
+    """Check the fields that all methods of the FedRZO family share."""
+    if callable(self.smoothing):
+        raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
+    set_fields(
+        self,
+        stepsize=positive(self.stepsize, "stepsize"),
+        smoothing=positive(self.smoothing, "smoothing"),
+        local_steps=count(self.local_steps, "local_steps"),
+        batch_size=batch(self.batch_size),
+    )
+
+
 def set_fields(self: Any, **values: Any) -> None:
     """Store checked values in a frozen dataclass."""
     for name, value in values.items():

@@ -14,9 +14,17 @@ import numpy as np
 
 from fedrzo import directions, vi
 from fedrzo.client import Client
-from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, State, at, batch, count, method, positive, set_fields, static
+from fedrzo.methods.base import (
+    Method,
+    Schedule,
+    State,
+    at,
+    check_zeroth_order,
+    method,
+    set_fields,
+    static,
+)
 from fedrzo.smoothing import slope
 from fedrzo.twostage import TwoStage, check_solver
 
@@ -44,16 +52,8 @@ class FedRZO2s(Method):
     solves = (TwoStage,)
 
     def __post_init__(self) -> None:
-        if callable(self.smoothing):
-            raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
-        set_fields(
-            self,
-            stepsize=positive(self.stepsize, "stepsize"),
-            smoothing=positive(self.smoothing, "smoothing"),
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-            solver=check_solver(self.solver, "solver"),
-        )
+        check_zeroth_order(self)
+        set_fields(self, solver=check_solver(self.solver, "solver"))
 
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""

@@ -18,7 +18,16 @@ from fedrzo.client import Client, check_batch_size
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.methods.base import (
+    Method,
+    Schedule,
+    at,
+    check_zeroth_order,
+    count,
+    method,
+    set_fields,
+    static,
+)
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, close, run_lower
 from fedrzo.problems import Nonsmooth
@@ -83,18 +92,10 @@ class FedRZObl(LowerClosing, Method):
             raise InputError(
                 f"lower: found {type(self.lower).__name__}; pass a single-level method such as fz.LocalSGD()"
             )
-        if callable(self.smoothing):
-            raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
         if not hasattr(self.lower, "plan") and self.lower_rounds is None:
             raise InputError(f"lower_rounds: {type(self.lower).__name__} has no plan of its own; say how many rounds")
-        set_fields(
-            self,
-            stepsize=positive(self.stepsize, "stepsize"),
-            smoothing=positive(self.smoothing, "smoothing"),
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-            lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"),
-        )
+        check_zeroth_order(self)
+        set_fields(self, lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"))
 
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, before anything starts."""

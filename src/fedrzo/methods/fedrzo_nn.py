@@ -18,10 +18,9 @@ from fedrzo.methods.base import (
     Schedule,
     State,
     at,
-    batch,
+    check_zeroth_order,
     count,
     method,
-    positive,
     set_fields,
     static,
 )
@@ -54,16 +53,8 @@ class FedRZOnn(Method):
     def __post_init__(self) -> None:
         if self.communication != "vectors":
             raise InputError(f'communication: found {self.communication!r}; only "vectors" is available')
-        if callable(self.smoothing):
-            raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
-        set_fields(
-            self,
-            stepsize=positive(self.stepsize, "stepsize"),
-            smoothing=positive(self.smoothing, "smoothing"),
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-            directions=count(self.directions, "directions"),
-        )
+        check_zeroth_order(self)
+        set_fields(self, directions=count(self.directions, "directions"))
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""

@@ -5,7 +5,7 @@ A. Khaled, K. Mishchenko, P. Richtarik: "Tighter Theory for Local SGD on Identic
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ class LocalSGD(GradientMethod):
     schedule: str | None = static(default=None)
     constants: Any = None
 
-    schedules = ("algorithm3", "theorem")
+    schedules: ClassVar[tuple[str, ...]] = ("algorithm3", "theorem")
 
     def plan(self, r: Any) -> Plan:
         """Return the rounds and local steps of one call; Algorithm 3, line 1, for the paper's schedules."""
@@ -71,8 +71,9 @@ class LocalSGD(GradientMethod):
         # The product of 1 - mu / (L + mu t / 2) over t < T is about (1 + T / (2 kappa))^-2.
         return 2 * self.constants.kappa * (tolerance**-0.5 - 1)
 
-    def step_length(self, r: Any, t: Any) -> Any:
-        """Return the length of local step t of a solve (or run) in round r."""
+    def step_length(self, r: Any, t: Any, steps: Any) -> Any:
+        """Return the length of step t since the start of the solve (or run), in round r of so many local steps."""
+        del steps
         if self.stepsize is not None:
             return at(self.stepsize, r)
         c = self.constants
@@ -99,7 +100,7 @@ class LocalSGD(GradientMethod):
         def local_step(t: Any, y: jax.Array) -> jax.Array:
             y = client.project(y)
             gradient = client.gradient(y, client.sample(jax.random.fold_in(key, t), self.batch_size))
-            return y - self.step_length(r, first + t) * gradient  # line 5
+            return y - self.step_length(r, first + t, steps) * gradient  # line 5
 
         y = jax.lax.fori_loop(0, steps, local_step, y)
         return Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ class GradientMethod(Method):
     constants: Any
 
     needs_gradients = True
-    schedules: tuple[str, ...] = ("theorem",)
+    schedules: ClassVar[tuple[str, ...]] = ("theorem",)
 
     def __post_init__(self) -> None:
         if self.schedule is not None and self.schedule not in self.schedules:
