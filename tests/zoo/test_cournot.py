@@ -153,27 +153,13 @@ def test_all_72_cells_and_eight_certificates():
         assert entry["error_bound"] < 1e-8
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:solver. tau is")
-def test_a_thousand_followers_in_the_paper_setting_take_under_a_minute():
-    problem = cournot.cournot(1000, 0.5, "paper", evaluation=8)
-    method = fz.FedRZO2s(1e-3, 0.1, 20, solver=cournot.solver(1000, "paper"))
-    assert fz.run(method, problem, 100, eval_every=100, progress=False).history["seconds"][-1] < 60
-
-
-@pytest.mark.slow
-def test_certified_solves_cost_linear_time_in_the_followers():
-    import time
-
-    seconds = {}
+def test_certified_solves_take_no_more_steps_with_more_followers():
+    """With a map whose cost is linear in the followers, so is the solve's; benchmarks/cournot.py measures the time."""
+    steps = {}
     for n in (1000, 16000):
         problem = cournot.cournot(n, 0.5, seed=0)
         with problem.precision():
-            solve = jax.jit(jax.vmap(lambda a, p=problem: p.solve(jnp.ones(1), a, fz.vi.Accelerated()).y))
-            demands = jnp.linspace(8.0, 12.0, 16)
-            jax.block_until_ready(solve(demands))
-            start = time.perf_counter()
-            for _ in range(5):
-                jax.block_until_ready(solve(demands))
-            seconds[n] = time.perf_counter() - start
-    assert seconds[16000] < 16 * 3 * seconds[1000]  # a quadratic cost would be 256 times as high
+            found = jax.jit(lambda a, p=problem: p.solve(jnp.ones(1), a, fz.vi.Accelerated()))(jnp.asarray(10.0))
+        assert float(found.error_bound) <= 1e-8 * max(1.0, float(np.linalg.norm(found.y)))
+        steps[n] = int(found.steps)
+    assert steps[16000] <= 2 * steps[1000]

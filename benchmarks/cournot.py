@@ -1,0 +1,92 @@
+"""The paper's game with 1,000 followers: the whole run against a plain NumPy loop, and how certified solves grow.
+
+    python benchmarks/cournot.py [--json]
+
+The NumPy loop does the same client-steps (5 clients x 100 rounds x 20 local steps, each two projection solves); a sample of them
+is timed and scaled up, since all of them would take minutes.
+"""
+
+import argparse
+import json
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedrzo as fz
+from fedrzo.zoo import cournot
+
+FOLLOWERS, B, ROUNDS, STEPS, CLIENTS = 1000, 0.5, 100, 20, 5
+ALPHA, TAU = 1e-8, 80
+
+
+def ours():
+    problem = cournot.cournot(FOLLOWERS, B, "paper", evaluation=8)
+    method = fz.FedRZO2s(1e-3, 0.1, STEPS, solver=cournot.solver(FOLLOWERS, "paper"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "solver: tau is")  # as the paper printed it
+        result = fz.run(method, problem, ROUNDS, eval_every=ROUNDS, progress=False)
+    return result.history["seconds"][-1]
+
+
+def numpy_step(x, k, rng, c):
+    """One client-step of Algorithm 4 with Algorithm 5, as one would first write it."""
+    a, v = rng.uniform(7.5, 12.5), 0.1 * rng.choice([-1.0, 1.0])
+    values = []
+    for point in (x + v, x - v):
+        y = np.zeros(FOLLOWERS)
+        for _ in range(int(np.ceil(TAU * np.log(k + 1)))):
+            y = np.clip(y - ALPHA * ((c + B) * y - a + B * (point + y.sum())), 0.0, 3.0)
+        values.append(0.05 * point**2 - point * (a - B * (point + y.sum())))
+    return x - 1e-3 * (values[0] - values[1]) * v / (2 * 0.1**2)
+
+
+def plain_numpy(sample=20):
+    rng, c = np.random.default_rng(0), np.full(FOLLOWERS, 0.1)
+    ks = np.linspace(1, ROUNDS * STEPS, sample).astype(int)  # later iterations take more lower steps
+    start = time.perf_counter()
+    for k in ks:
+        numpy_step(1.0, k, rng, c)
+    return (time.perf_counter() - start) / sample * CLIENTS * ROUNDS * STEPS
+
+
+def certified_seconds(followers, repetitions=5):
+    problem = cournot.cournot(followers, B, seed=0)
+    with problem.precision():
+        solve = jax.jit(jax.vmap(lambda a: problem.solve(jnp.ones(1), a, fz.vi.Accelerated()).y))
+        demands = jnp.linspace(8.0, 12.0, 16)
+        jax.block_until_ready(solve(demands))
+        times = []
+        for _ in range(repetitions):
+            start = time.perf_counter()
+            jax.block_until_ready(solve(demands))
+            times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    seconds, numpy_seconds = ours(), plain_numpy()
+    sizes = [1000, 4000, 16000, 64000]
+    solves = [certified_seconds(n) for n in sizes]
+    slope = float(np.polyfit(np.log(sizes), np.log(solves), 1)[0])
+    found = {
+        "seconds": seconds, "numpy_seconds": numpy_seconds, "vs_numpy": numpy_seconds / seconds,
+        "followers": sizes, "certified_seconds": solves, "slope": slope,
+    }  # fmt: skip
+    if options.json:
+        print(json.dumps(found))
+        return
+    print(f"1,000 followers, R = 100, H = 20: {seconds:.1f} s with compilation; plain NumPy {numpy_seconds:.0f} s "
+          f"({found['vs_numpy']:.1f} x)")  # fmt: skip
+    for n, solve in zip(sizes, solves, strict=True):
+        print(f"certified, 16 scenarios, {n:6,} followers: {1e3 * solve:.2f} ms")
+    print(f"log-log slope in followers: {slope:.2f}")
+
+
+if __name__ == "__main__":
+    main()
