@@ -24,6 +24,12 @@ def feasible_start(problem: Any) -> Any:
     if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
         warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
         moved.x0 = np.asarray(problem.project(x0))
+        left = float(jax.jit(worst_distance)(problem, jnp.asarray(moved.x0)))
+        if left > 1e-3 * (1 + float(np.linalg.norm(moved.x0))):
+            raise InputError(
+                f"constraint: the clients' sets seem to have no point in common (the best found is {left:.3g} from one of "
+                "them); check the sets, or give an x0 that lies in all of them"
+            )
     if problem.hierarchical:
         moved.y0 = moved.feasible_lower()
     return moved
