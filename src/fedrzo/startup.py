@@ -19,12 +19,13 @@ from fedrzo.smoothing import measure_noise
 def feasible_start(problem: Any) -> Any:
     """Return the problem with x0 inside all clients' sets, warning if it had to be moved."""
     x0 = jnp.asarray(problem.x0)
-    distance = 0.0 if problem.sets.free else float(jax.jit(worst_distance)(problem, x0))
+    measure = jax.jit(worst_distance)
+    distance = 0.0 if problem.sets.free else float(measure(problem, x0))
     moved = copy.copy(problem)
     if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
         warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
         moved.x0 = np.asarray(problem.project(x0))
-        left = float(jax.jit(worst_distance)(problem, jnp.asarray(moved.x0)))
+        left = float(measure(problem, jnp.asarray(moved.x0)))
         if left > 1e-3 * (1 + float(np.linalg.norm(moved.x0))):
             raise InputError(
                 f"constraint: the clients' sets seem to have no point in common (the best found is {left:.3g} from one of "
@@ -54,7 +55,8 @@ def _check_pair(problem: Any) -> None:
     x = np.asarray(problem.x0)
     v = np.random.default_rng(0).standard_normal(x.size).astype(x.dtype) * 0.1 / np.sqrt(x.size)
     batch = problem.data.sample(jax.random.key(0), 0, 0, 1)
-    sides = [float(jax.jit(problem.value)(jnp.asarray(point), batch)) for point in (x + v, x - v)]
+    value = jax.jit(problem.value)
+    sides = [float(value(jnp.asarray(point), batch)) for point in (x + v, x - v)]
     found = float(jax.jit(problem.pair)(jnp.asarray(x), jnp.asarray(v), batch))
     rounding = 100 * np.finfo(x.dtype).eps * (1 + max(map(abs, sides)))
     if not abs(found - (sides[0] - sides[1])) <= 1e-3 * abs(found) + rounding:

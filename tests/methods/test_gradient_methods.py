@@ -66,6 +66,12 @@ def test_fedac_sends_two_vectors_and_local_sgd_one():
         assert last["lower_steps"] == 0
 
 
+def test_a_schedule_beside_a_stepsize_still_gets_its_constants():
+    problem = toys.quadratic(3, 4)
+    result = fz.run(fz.LocalSGD(0.1, batch_size="full", schedule="algorithm3"), problem, 20, progress=False)
+    assert result.history["loss"][-1] < result.history["loss"][0]
+
+
 def test_black_boxes_have_no_gradients_to_give():
     problem = fz.Nonsmooth(fz.blackbox(lambda x, b: 0.0), fz.ClientData([np.ones(1)]), np.zeros(1))
     with pytest.raises(fz.InputError, match="loss: LocalSGD needs gradients, a black box has none"):

@@ -80,7 +80,7 @@ class GradientMethod(Method):
 
     def prepare(self, problem: Any) -> Any:
         """Estimate the constants that the schedules need, where the user gave none."""
-        if self.constants is not None or self.stepsize is not None:
+        if self.constants is not None or (self.stepsize is not None and self.schedule is None):
             return self
         from fedrzo.constants import single_level
 

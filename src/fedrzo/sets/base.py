@@ -81,10 +81,10 @@ class Set(Pytree):
         """Raise `InputError`, naming `argument`, if the set cannot act on vectors of length `n`."""
 
     def _project(self, x: Array) -> Array:
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define _project")
 
     def _violation(self, x: Array) -> Array:
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not define _violation")
 
     def _row_count(self, n: int) -> int | None:
         """Return how many linear constraints describe the set in R^n, or None if it is not polyhedral."""
@@ -92,7 +92,7 @@ class Set(Pytree):
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         """Return a polyhedral set's linear constraints."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} is not polyhedral: it has no rows")
 
     def _ravelled(self, example: Any) -> "Set":
         """Return the set with numbers that mirror the pytree `example` laid out along its flat vector."""
