@@ -44,6 +44,7 @@ class Client:
         round: the round of the method at the top.
         iteration: the index within the innermost `federation.repeat`, else 0.
         points: what `federation.lower` last sent in this round (x, or the pair x+v, x-v), kept by the client.
+        common: a key of this call that is the same for all clients, for coins and directions that they share.
     """
 
     level: Any
@@ -53,6 +54,7 @@ class Client:
     round: Any = 0
     iteration: Any = 0
     points: Any = None
+    common: Any = None
 
     @classmethod
     def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
@@ -84,15 +86,15 @@ class Client:
 
     def loss(self, *arguments: Any) -> jax.Array:
         """Return the mean loss over a batch: `loss(x, batch)`, or `loss(x, y, batch)` at an upper level."""
-        return self._mean(self.level.value, arguments)
+        return self.mean(self.level.value, *arguments)
 
     def gradient(self, *arguments: Any) -> jax.Array:
         """Return the gradient of the mean loss over a batch with respect to the first argument."""
-        return self._mean(jax.grad(self.level.value), arguments)
+        return self.mean(jax.grad(self.level.value), *arguments)
 
     def difference(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return loss(x+v) - loss(x-v) on one batch."""
-        return self._mean(lambda x, batch: self.level.pair(x, v, batch), (x, batch))
+        return self.mean(lambda x, batch: self.level.pair(x, v, batch), x, batch)
 
     def implicit(self, points: jax.Array, batch: PyTree, solver: Any, k: Any) -> jax.Array:
         """Solve the lower level of a two-stage problem at several points, for a batch of scenarios, all at once.
@@ -105,7 +107,7 @@ class Client:
             values, solutions = self.level.implicit(points, batch, solver, k)
             return jnp.append(jnp.mean(values, axis=1), jnp.sum(solutions.steps) / values.shape[1])
 
-        return self._mean(mean, (batch,))
+        return self.mean(mean, batch)
 
     def project(self, x: jax.Array) -> jax.Array:
         """Project onto the client's own set."""
@@ -119,8 +121,11 @@ class Client:
             size = jnp.asarray(data.sizes)[self.index] if data.equal_size is None else data.equal_size
         return size * self.level.copies
 
-    def _mean(self, function: Any, arguments: tuple) -> Any:
-        """Apply a function to a batch; the full batch of a client of unusual size is walked through in chunks."""
+    def mean(self, function: Any, *arguments: Any) -> Any:
+        """Return `function(*points, batch)`, itself a mean over the batch, of any pytree.
+
+        The full batch of a client of unusual size is walked through in chunks.
+        """
         *points, batch = arguments
         if not isinstance(batch, str):
             return function(*points, batch)
@@ -128,11 +133,12 @@ class Client:
         def add(k: Any, total: Any) -> Any:
             singles, weights = self.level.data.chunk(self.index, k)
             values = jax.vmap(lambda sample: function(*points, sample))(singles)
-            return total + jnp.tensordot(weights.astype(values.dtype), values, 1)
+            return jax.tree.map(lambda sum_, v: sum_ + jnp.tensordot(weights.astype(v.dtype), v, 1), total, values)
 
         data = self.level.data
         shape = jax.eval_shape(lambda: function(*points, index(data.chunk(self.index, 0)[0], 0)))
-        return jax.lax.fori_loop(0, data.chunks(self.index), add, jnp.zeros(shape.shape, shape.dtype))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        return jax.lax.fori_loop(0, data.chunks(self.index), add, zeros)
 
 
 def check_batch_size(batch_size: Any, data: Any) -> None:

@@ -5,6 +5,7 @@ A method is a server program. Wherever its listing says "clients do ... and the 
 * `average(step, *shared)`: one communication. Every client taking part runs `step(client, key, memory, *shared)` and
   returns a `Reply`; the method sees the weighted mean of the replies' values and nothing else.
 * `gather(step, *shared)`: the same, but the method receives the replies one by one.
+  A shared argument is the same for all; only `fedrzo.catchup.Missed` differs, by what a client has missed.
 * `repeat(n, body, carry)`: `n` times `carry = body(federation, carry)`; `n` may be traced and differ between rounds.
 * `lower(x, method)`: the same clients, seen through the lower-level problem at `x`, which is itself a single-level
   federated problem. `x` travels once and stays with the clients.
@@ -53,11 +54,23 @@ class Reply(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Replies one by one: leading axis = clients that took part."""
+    """Replies one by one: leading axis = clients that took part.
+
+    Attributes:
+        values: the replies.
+        ids: whose they are.
+        weights: of those who answered, summing to one.
+        share: what those who answered weigh among all clients, 1 if none is missing.
+    """
 
     values: PyTree
     ids: Any
     weights: Any
+    share: Any
+
+    def mean(self) -> PyTree:
+        """Return the weighted mean of the replies."""
+        return weighted_mean(self.values, self.weights)
 
 
 class Cost(NamedTuple):

@@ -127,6 +127,11 @@ class Case:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
                 raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
         size, clients = self.clients_per_round, self.problem.clients
+        for method in self.methods:
+            if method.needs_everyone and size is not None and size != clients:
+                raise InputError(
+                    f"clients_per_round: found {size}; {type(method).__name__} needs all {clients} clients in every round"
+                )
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
             raise InputError(
                 f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are"

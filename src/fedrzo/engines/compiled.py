@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedrzo.catchup import common_bytes, for_client, own_bytes
 from fedrzo.client import Client
 from fedrzo.engines.tally import Tally, halves, total
-from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name, weighted_mean
+from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name
 from fedrzo.pytrees import index, nbytes
 
 PyTree = Any
@@ -41,12 +42,12 @@ class SimulatedFederation:
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""
-        values, _, weights = self.gather(step, *shared)
-        return weighted_mean(values, weights)
+        return self.gather(step, *shared).mean()
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
-        return Gathered(self._call(step, shared), self.ids, self.weights / jnp.sum(self.weights))
+        share = jnp.sum(self.weights)
+        return Gathered(self._call(step, shared), self.ids, self.weights / share, share)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times; n may be traced."""
@@ -88,7 +89,8 @@ class SimulatedFederation:
         memories = self.ledger.memory[self.view]
 
         def one(i: jax.Array, memory: PyTree) -> Reply:
-            return step(self.clock.client(self.level, i), jax.random.fold_in(key, i), memory, *shared)
+            client = self.clock.client(self.level, i, key)
+            return step(client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
 
         replies = jax.vmap(one)(self.ids, index(memories, self.ids))
         if replies.memory is not None:
@@ -106,7 +108,7 @@ class SimulatedFederation:
             lower["lower_steps"] = total(replies.steps, clients)
         self.ledger.tally = self.ledger.tally.plus(
             upload_bytes=halves(nbytes(replies.value)),
-            download_bytes=halves(nbytes(shared) * clients),
+            download_bytes=total(common_bytes(shared) + own_bytes(shared, self.ids), clients),
             evaluations=total(replies.evaluations, clients),
             gradients=total(replies.gradients, clients),
             **lower,
@@ -137,10 +139,10 @@ class Clock:
         key = jax.random.fold_in(base, iteration)
         return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
 
-    def client(self, level: Any, i: jax.Array) -> Client:
+    def client(self, level: Any, i: jax.Array, common: jax.Array) -> Client:
         """Return a client's view at this moment."""
         private = private_key(self.roots, i)
-        return Client(level, i, i, private, self.round, self.iteration, self.points)
+        return Client(level, i, i, private, self.round, self.iteration, self.points, common)
 
 
 def everyone(problem: Any) -> jax.Array:

@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.catchup import Missed, common_bytes, own_bytes
 from fedrzo.client import Client
 from fedrzo.engines.progress import Progress
 from fedrzo.engines.simulation import Carry, _evaluate, cohort
 from fedrzo.engines.tally import Tally, halves
 from fedrzo.errors import InputError
-from fedrzo.federation import Cost, Gathered, Reply, Roots, path_key, private_key, step_name, weighted_mean
+from fedrzo.federation import Cost, Gathered, Reply, Roots, path_key, private_key, step_name
 from fedrzo.methods.base import Method
 from fedrzo.pytrees import nbytes, on_host
 
@@ -45,6 +46,19 @@ class Message(NamedTuple):
     iteration: int
     arrays: PyTree
 
+    def to(self, client: int) -> Message:
+        """Return the message as one client receives it."""
+        if not isinstance(self.arrays, tuple):
+            return self
+        arrays = (value.of(client).received() if isinstance(value, Missed) else value for value in self.arrays)
+        return self._replace(arrays=tuple(arrays))
+
+    def sent(self, client: int) -> PyTree:
+        """Return the arrays that travel to one client."""
+        if not isinstance(self.arrays, tuple):
+            return self.arrays
+        return tuple(value.of(client).sent() if isinstance(value, Missed) else value for value in self.arrays)
+
 
 class Node:
     """A client at work: the method, its part of the problem, its private key and its memory. It sees messages only."""
@@ -66,7 +80,7 @@ class Node:
         if message.step.endswith("keep"):
             self._keep(message)
             return None
-        key = path_key(self.root, (*message.path, self.id))
+        key = path_key(self.root, message.path)
         place = tuple(map(np.int32, (self.index, self.id, message.path[0], message.iteration)))
         reply = _execute(
             self.method, self.problem, self.private, key, place, self.points, self.memory[message.view], message.arrays,
@@ -91,9 +105,9 @@ def _execute(
     """Run one named step of one client. Compiled once for all clients."""
     level = problem.lower_level(points) if view == "lower" else problem
     index, client_id, r, iteration = place
-    client = Client(level, index, client_id, private, r, iteration, points)
+    client = Client(level, index, client_id, private, r, iteration, points, key)
     owner, name = find_step(method, step)
-    return getattr(owner, name)(client, key, memory, *arrays)
+    return getattr(owner, name)(client, jax.random.fold_in(key, client_id), memory, *arrays)
 
 
 def find_step(method: Method, step: str) -> tuple[Method, str]:
@@ -135,8 +149,7 @@ class MessageFederation:
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""
-        values, _, weights = self.gather(step, *shared)
-        return weighted_mean(values, weights)
+        return self.gather(step, *shared).mean()
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
@@ -144,10 +157,11 @@ class MessageFederation:
         message = Message(self._name(step), self.view, self._next(), self.iteration, arrays)
         answered = self.session.deliver(message, self.ids)
         ids = np.array([i for i, _ in answered])
-        self._count(arrays, [reply for _, reply in answered])
+        self._count(arrays, answered)
         weights = jnp.asarray(self.session.problem.client_weights)[ids]
         values = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[reply.value for _, reply in answered])
-        return Gathered(values, ids, weights / jnp.sum(weights))
+        share = jnp.sum(weights)
+        return Gathered(values, ids, weights / share, share)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""
@@ -185,13 +199,14 @@ class MessageFederation:
             raise InputError(f"step: {name!r} belongs to no part of the running method; a message could not name it")
         return owner + name
 
-    def _count(self, arrays: PyTree, replies: list[Reply]) -> None:
+    def _count(self, arrays: tuple, answered: list[tuple[int, Reply]]) -> None:
+        replies = [reply for _, reply in answered]
         lower = {"lower_rounds": 1} if self.view else {}
         if self.session.problem.hierarchical:
             lower["lower_steps"] = sum(_whole(reply.steps) for reply in replies)
         self.session.charge(
             upload_bytes=sum(nbytes(reply.value) for reply in replies),
-            download_bytes=nbytes(arrays) * len(replies),
+            download_bytes=sum(common_bytes(arrays) + int(own_bytes(arrays, i)) for i, _ in answered),
             evaluations=sum(_whole(reply.evaluations) for reply in replies),
             gradients=sum(_whole(reply.gradients) for reply in replies),
             **lower,
@@ -233,7 +248,7 @@ class LoopSession:
 
     def deliver(self, message: Message, ids: Any) -> list[tuple[int, Reply]]:
         """Bring a message to some clients and return who answered what."""
-        replies = [(int(i), self.nodes[int(i)].handle(message)) for i in ids]
+        replies = [(int(i), self.nodes[int(i)].handle(message.to(int(i)))) for i in ids]
         return [(i, reply) for i, reply in replies if reply is not None]
 
     def charge(self, **more: int) -> None:

@@ -34,6 +34,7 @@ class Method:
     solves: ClassVar[tuple[type[Problem], ...]] = (Nonsmooth,)
     needs_gradients: ClassVar[bool] = False
     handles_constraints: ClassVar[bool] = True
+    needs_everyone: ClassVar[bool] = False  # whether every client must take part in every round
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
