@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test test-slow lint types format clean
+.PHONY: help demo report test test-slow lint types format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,10 @@ $(READY): pyproject.toml
 
 demo: $(READY) ## FedRZO_nn against its H = 1 version on handwritten digits (under two minutes)
 	$(BIN)/fedrzo run demo --out demo
+
+report: $(READY) ## the paper's figures and tables, quick version, in one page: runs/report.html (under ten minutes)
+	$(BIN)/fedrzo reproduce all --quick --out runs
+	$(BIN)/fedrzo report runs
 
 test: $(READY) ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"

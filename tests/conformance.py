@@ -5,6 +5,7 @@ number changes, and the method descends.
 """
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -142,7 +143,10 @@ def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
 
 
 def declared_evaluations_are_those_that_happen(case: Case, tmp_path: Any) -> None:
-    """Count sample losses where they are computed: in a black box, or, for gradients, as the traced loss is run."""
+    """Count sample losses where they are computed, in a black box; or sample gradients, as the loss is differentiated.
+
+    A product with second derivatives is the derivative of a gradient, hence counts as two.
+    """
     seen: list[int] = []
 
     def blackbox(*arguments: Any) -> float:
@@ -150,12 +154,16 @@ def declared_evaluations_are_those_that_happen(case: Case, tmp_path: Any) -> Non
         return case.numpy_loss(*arguments)
 
     def traced(loss: Callable) -> Callable:
-        def counting(*arguments: Any) -> Any:
-            size = len(jax.tree.leaves(arguments[-1])[0])
-            jax.debug.callback(lambda _: seen.append(size), jax.tree.leaves(arguments[0])[0])
-            return loss(*arguments)
+        @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+        def watched(value: Any, size: int) -> Any:
+            return value
 
-        return counting
+        @watched.defjvp
+        def differentiated(size: int, primals: tuple, tangents: tuple) -> tuple:
+            jax.debug.callback(lambda _: seen.append(size), primals[0])
+            return watched(primals[0], size), tangents[0]  # watched again: it may be differentiated once more
+
+        return lambda *arguments: watched(loss(*arguments), len(jax.tree.leaves(arguments[-1])[0]))
 
     problem = case.problem(traced if case.numpy_loss is None else lambda loss: fz.blackbox(blackbox))
     with problem.precision():

@@ -2,22 +2,10 @@ import matplotlib
 import numpy as np
 import pytest
 
-from fedrzo import plots
+from fedrzo import picture, plots
 from fedrzo.errors import InputError
 from fedrzo.results import History
-
-STEPS = 11
-
-
-def history(seed=0, sign=1.0, gradients=0, rows=STEPS):
-    steps = np.arange(rows)
-    noise = np.random.default_rng(seed).uniform(0.9, 1.1, rows)
-    columns = {
-        "round": steps, "upload_bytes": 1_000_000 * steps, "download_bytes": 2_000_000 * steps,
-        "evaluations": 100 * steps, "gradients": gradients * steps, "seconds": 0.1 * steps,
-        "loss": sign * noise * 0.8**steps,
-    }  # fmt: skip
-    return History({name: values.tolist() for name, values in columns.items()})
+from records import STEPS, diverged, history, surface
 
 
 def test_one_panel_per_cost_and_one_line_per_label():
@@ -66,7 +54,70 @@ def test_runs_that_diverged_or_did_nothing_are_drawn(tmp_path):
     figure = plots.curves({"a": [History(broken)], "b": [history(), History(broken)]})
     plots.save(figure, tmp_path / "broken")
     plots.save(plots.curves({"start": [history(rows=1)]}), tmp_path / "start")
+    for losses in ([np.nan] * STEPS, [1e200] * (STEPS - 1) + [1e308]):
+        lost = History({**history().to_dict(), "loss": losses})
+        plots.encode(plots.curves({"lost": [lost, lost]}), "svg")
+        shown = picture.prepare({"lost": [lost, lost], "b": [history(1)], "c": [history(2)]})
+        assert shown.limits[1] < 2
+        plots.encode(plots.draw(shown), "svg")
     assert (tmp_path / "start.png").stat().st_size > 5_000
+
+
+def test_curves_that_explode_leave_the_picture_to_the_others():
+    runs = {"a": [history(0), history(1)], "b": [history(2), diverged(3, np.inf)]}
+    shown = picture.prepare(runs)
+    assert [curve.diverged for curve in shown.curves] == [0, 1]
+    assert np.isnan(shown.curves[1].mean[6:]).all()
+    assert shown.curves[1].mean[5] > 1e8
+    low, high = shown.limits
+    assert 0 < low < min(history(seed)["loss"].min() for seed in (0, 1))
+    assert 1 < high < 2
+    assert plots.draw(shown).axes[0].get_ylim() == shown.limits
+    assert picture.prepare({"a": runs["a"]}).limits is None
+    assert picture.prepare({"b": runs["b"]}).limits is None
+    negative = picture.prepare({"a": [history(0, sign=-1.0)], "b": [diverged(1)]}).limits
+    rising = diverged(3, 1e9)  # finite to the end
+    assert picture.prepare({**runs, "b": [rising]}).limits is None  # half of the curves are no exception
+    assert picture.prepare({**runs, "b": [rising], "c": [history(4)]}).limits[1] < 2
+    tiny = History({**history().to_dict(), "loss": [-1e-3, *[-40.0] * (STEPS - 1)]})
+    assert picture.prepare({"a": [history(sign=-1.0)], "b": [tiny]}).limits is None  # far down is not exploded
+    assert negative[0] < -1
+    assert negative[1] > -0.1
+
+
+def test_long_histories_are_thinned_to_what_can_be_seen():
+    [curve] = picture.prepare({"a": [history(rows=5001)]}, rows=1000).curves
+    assert [curve.costs["round"][i] for i in (0, -1)] == [0, 5000]
+    assert len(curve.mean) == 1000
+    assert len(picture.prepare({"a": [history(rows=999)]}, rows=1000).curves[0].mean) == 999
+
+
+def test_labels_are_texts_and_nothing_else():
+    labels = ["_hidden", "$\\frac{$", "<b>bold</b>"]
+    figure = plots.curves({label: [history(i)] for i, label in enumerate(labels)}, against=("round",))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == labels
+    assert plots.encode(figure, "svg").endswith(b"</svg>\n")
+
+
+@pytest.mark.parametrize(("colours", "page"), [(picture.COLOURS, "#FFFFFF"), (picture.DARK_COLOURS, "#12161C")])
+def test_every_colour_stands_out_from_its_page(colours, page):
+    def luminance(colour):
+        shares = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    for colour in colours:
+        low, high = sorted([luminance(colour), luminance(page)])
+        assert (high + 0.05) / (low + 0.05) >= 3, colour
+
+
+def test_a_surface_is_drawn_twice():
+    figure = plots.surface(surface())
+    solid, flat, bar = figure.axes
+    assert (solid.get_xlabel(), solid.get_ylabel(), solid.get_zlabel()) == ("u", "v", "f")
+    assert (flat.get_xlabel(), flat.get_ylabel(), bar.get_ylabel()) == ("u", "v", "f")
+    np.testing.assert_array_equal(flat.collections[0].get_array(), np.array(surface().z))
+    assert plots.encode(figure, "png") == plots.encode(plots.surface(surface()), "png")
 
 
 def test_files_are_whole_readable_and_reproducible(tmp_path):
@@ -95,6 +146,7 @@ def test_nothing_global_is_left_behind():
         ({"a": [history()]}, {"metric": "los"}, "history: no column 'los'; did you mean 'loss'?"),
         ({"a": [history(), history(rows=3)]}, {},
          "groups: the histories of 'a' have [11, 3] rows; pass runs of equal length"),
+        ({"a": [history(rows=0)]}, {}, "groups: the histories of 'a' are empty; pass runs of at least one row"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(groups, options, expected):

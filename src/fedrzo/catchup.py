@@ -82,10 +82,10 @@ class Missed(NamedTuple):
 
         return self._replace(rows=jax.tree.map(blank, self.rows), fresh=jax.tree.map(np.zeros_like, self.fresh))
 
-    def catch_up(self, old: PyTree, replay: Callable[[PyTree, PyTree], PyTree]) -> PyTree:
-        """Return what `old` becomes by `replay(old, record)` over the missed rounds, or `fresh` where that was sent."""
+    def catch_up(self, old: PyTree, replay: Callable[[PyTree, PyTree, Any], PyTree]) -> PyTree:
+        """Return what `old` becomes by `replay(old, record, round)` over the missed rounds, or `fresh` where that was sent."""
         begin = jnp.where(self.renewed, self.stop, self.first)
-        new = jax.lax.fori_loop(begin, self.stop, lambda r, x: replay(x, index(self.rows, r % self.kept)), old)
+        new = jax.lax.fori_loop(begin, self.stop, lambda r, x: replay(x, index(self.rows, r % self.kept), r), old)
         return jax.tree.map(lambda fresh, new: jnp.where(self.renewed, fresh, new), self.fresh, new)
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fedrzo.experiments import Outcome, Task
     from fedrzo.spec import Spec
 
-REPRODUCTIONS = ("published", "table4")
+REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
+BENCHES = ("methods",)
 SOLVE_ROUNDS = 200
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
 SOLVE_METHOD: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
@@ -165,24 +166,95 @@ def solve(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to reproduce: published, table4.")],
-    quick: Annotated[bool, typer.Option("--quick", help="A small part of it, in a few minutes.")] = False,
+    name: Annotated[str, typer.Argument(help=f"What to reproduce: {', '.join(REPRODUCTIONS)}, or all.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")
+    ] = False,
     seed: Seed = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep results there, continue what is there; see `fedrzo report`."),
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Reproduce published numbers, and print them beside ours."""
-    if name not in REPRODUCTIONS:
-        raise InputError(f"reproduce: found {name!r}{nearest(name, REPRODUCTIONS)}")
+    """Reproduce the paper's figures and tables and published numbers, and judge each claim."""
+    if name not in (*REPRODUCTIONS, "all"):
+        raise InputError(f"reproduce: found {name!r}{nearest(name, (*REPRODUCTIONS, 'all'))}")
+    names = REPRODUCTIONS if name == "all" else (name,)
+    with contextlib.redirect_stdout(sys.stderr):
+        records = [_reproduce(each, quick, seed or 0, data, out, quiet) for each in names]
+    if json:
+        shown = {record.name: record.data or record.to_dict() for record in records}
+        output.print_json(shown if name == "all" else shown[name])
+    else:
+        output.print_records(records)
+
+
+def _reproduce(name: str, quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool) -> Any:
     import importlib
 
-    experiment = importlib.import_module(f"fedrzo.experiments.{name}")
+    from fedrzo.experiments.lab import Lab
+
+    lab = Lab(name, quick, seed, out, None if data is None else str(data), not quiet)
+    try:
+        return importlib.import_module(f"fedrzo.experiments.{name}").run(lab)
+    except KeyboardInterrupt:
+        _note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
+        raise
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `reproduce --out` or `run --out` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="The page; DIR/report.html unless given.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write one page on what a folder holds: figures, tables, claims. It opens offline."""
+    import dataclasses
+
+    from fedrzo.report import write
+
+    written = write(folder, out)
+    if json:
+        output.print_json({**dataclasses.asdict(written), "file": str(written.file)})
+    else:
+        print(written)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.")],
+    problem: Annotated[str | None, typer.Argument(help="A problem of `fedrzo list`; relu-digits if not given.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 5,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the table, the figure and the histories there.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small budget.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Compare methods on one problem: each with its best stepsize, at equal evaluations and at equal bytes."""
+    if name not in BENCHES:
+        raise InputError(f"bench: found {name!r}{nearest(name, BENCHES)}")
+    import importlib
+
+    module = importlib.import_module(f"fedrzo.bench.{name}")
+    options = {"problem": problem or module.PROBLEM, "budget": budget, "seeds": seeds, "seed": seed or 0}
     with contextlib.redirect_stdout(sys.stderr):
-        found = experiment.run(quick=quick, seed=seed or 0, progress=not quiet)
+        found = module.run(**options, out=out, quick=quick, progress=not quiet)
     if json:
         output.print_json(found)
-    else:
-        output.print_rows(name, experiment.table(found))
+        return
+    output.print_rows(f"{name}: {found['problem']}", module.table(found))
+    print("\n".join(module.remarks(found)))
 
 
 def _solve_method(method: Any, settings: list[str]) -> Any:

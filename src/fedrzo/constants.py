@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.client import FULL, Client
+from fedrzo.clientdata import Sampler
 from fedrzo.methods.lower import Constants
 from fedrzo.monitor import mean_gradient
 
@@ -17,9 +19,16 @@ POINTS = 3
 FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
 
 
-def single_level(problem: Any) -> Constants:
-    """Return the constants of a single-level problem's own mean loss, estimated near x0."""
+def single_level(problem: Any, convex: bool = True) -> Constants:
+    """Return the constants of a single-level problem's own mean loss, estimated near x0.
+
+    Args:
+        problem: what is to be solved.
+        convex: whether a modulus is needed; where not, none is returned and curvature of either sign counts for L.
+    """
     modulus, smoothness = curvature(_single_extremes, problem, jnp.asarray(problem.x0))
+    if not convex:
+        return Constants(None, max(smoothness, -modulus) or 1.0, problem.clients, problem.dim)
     return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
 
 
@@ -33,6 +42,11 @@ def lower_level(problem: Any) -> Constants:
     return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
 
 
+def client_smoothness(problem: Any) -> float:
+    """Return the largest smoothness of any one client's loss, estimated near x0: what a client's own steps must respect."""
+    return curvature(_client_extremes, problem, jnp.asarray(problem.x0))[1]
+
+
 def curvature(probe: Any, problem: Any, x: jax.Array) -> tuple[float, float]:
     """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
     rng = np.random.default_rng(0)
@@ -44,6 +58,17 @@ def curvature(probe: Any, problem: Any, x: jax.Array) -> tuple[float, float]:
 @jax.jit
 def _single_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _extremes(lambda x: mean_gradient(problem, x), x)
+
+
+@jax.jit
+def _client_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
+        client, data = Client.of(problem, i), problem.data
+        batch = data.monitor(i) if isinstance(data, Sampler) else client.sample(jax.random.key(0), FULL)
+        return _extremes(lambda x: client.gradient(x, batch), x)
+
+    least, largest = jax.lax.map(one, jnp.arange(problem.clients))
+    return jnp.min(least), jnp.max(largest)
 
 
 @jax.jit

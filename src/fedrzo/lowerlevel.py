@@ -30,8 +30,8 @@ class LowerLevel:
 
     @property
     def x0(self) -> jax.Array:
-        """The problem's y0, once per point."""
-        return jnp.tile(jnp.asarray(self.problem.y0), self.copies)
+        """The problem's y0, once per point; in the precision of the solve, which what clients remember has too."""
+        return jnp.tile(jnp.asarray(self.problem.y0, float), self.copies)
 
     def value(self, y: jax.Array, batch: PyTree) -> jax.Array:
         """Return the sum over the points of the lower loss of one batch."""

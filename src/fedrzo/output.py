@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrzo.experiments import Outcome
+    from fedrzo.experiments.record import Record
 
 
 def report(title: str, outcomes: list[Outcome], seeds: int | None, as_json: bool) -> None:
@@ -42,6 +43,17 @@ def print_table(title: str, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         table.add_row(outcome.label, *_cells(outcome))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def print_records(records: list[Record]) -> None:
+    """Print the tables of some reproductions, then the verdict on each claim."""
+    from fedrzo.experiments.claims import summary
+
+    for record in records:
+        for table in record.tables:
+            print_rows(f"{record.name}: {table.title}", table.rows)
+        if record.claims:
+            print_rows(f"{record.name}: {record.title}", summary(record.claims))
 
 
 def print_rows(title: str, rows: list[list[str]]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from fedrzo import sets
 from fedrzo.clientdata import ClientData, Sampler
 from fedrzo.errors import InputError
-from fedrzo.monitor import mean_loss, worst_distance
+from fedrzo.monitor import mean, mean_loss, worst_distance
 from fedrzo.pytrees import Layout, as_float, traced
 
 PyTree = Any
@@ -123,6 +123,8 @@ class Nonsmooth(Problem):
         pair: optional, a faster `pair(x, v, batch)` for `loss(x+v, batch) - loss(x-v, batch)`.
         test: optional batch; `test_loss` is then monitored.
         metrics: optional, `{name: metric(x, test)}`, monitored too.
+        monitored: optional, `{name: loss(x, batch)}`: other losses to monitor over all data, such as the nonsmooth one where
+            a smooth surrogate is minimised.
         name: how the problem is called in tables.
     """
 
@@ -137,16 +139,27 @@ class Nonsmooth(Problem):
         pair: Callable | None = None,
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
+        monitored: Mapping[str, Loss] | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
         self.pair_fn = pair
+        self.monitored = tuple((key, check_function(other, "monitored")) for key, other in (monitored or {}).items())
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""
         if self.pair_fn is None:
             return super().pair(x, v, batch)
         return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x."""
+        point = self.layout.unravel(x)
+
+        def over_all_data(loss: Loss) -> jax.Array:
+            return mean(self, lambda batch: loss(point, batch))
+
+        return super().evaluate(x) | {name: over_all_data(loss) for name, loss in self.monitored}
 
 
 @jax.jit

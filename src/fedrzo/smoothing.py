@@ -1,4 +1,4 @@
-"""Randomised smoothing: the two-point estimator of a gradient, and how far its digits can be trusted."""
+"""Randomised smoothing: estimators of a gradient from loss values, and how far their digits can be trusted."""
 
 from __future__ import annotations
 
@@ -37,6 +37,29 @@ def estimate(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing
         return one(0)
     total = jax.lax.fori_loop(1, count, lambda j, total: total + one(j), one(0))
     return total / count
+
+
+def estimate_one_sided(
+    client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int
+) -> jax.Array:
+    """Estimate the gradient from one side: n/(mu b) sum_j (f(x + mu v_j) - f(x)) v_j, v_j uniform on the unit sphere.
+
+    Args:
+        client: whose loss.
+        key: the directions are drawn from it.
+        x: the point, a flat vector.
+        batch: the sample; all points see the same one.
+        smoothing: mu, how far from x the loss is asked for.
+        count: b, how many directions; together they cost one evaluation of the batch more than that.
+    """
+    base = client.loss(x, batch)
+
+    def add(j: Any, total: jax.Array) -> jax.Array:
+        v = directions.sphere(jax.random.fold_in(key, j), x.size, 1.0, x.dtype)
+        return total + (client.loss(x + smoothing * v, batch) - base) * v
+
+    total = jax.lax.fori_loop(0, count, add, jnp.zeros_like(x))
+    return x.size / (smoothing * count) * total
 
 
 class Noise(NamedTuple):

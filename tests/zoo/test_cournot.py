@@ -8,6 +8,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 import fedrzo as fz
 from fedrzo.experiments import table4
+from fedrzo.experiments.lab import Lab
 from fedrzo.zoo import cournot
 
 
@@ -142,7 +143,8 @@ def test_table_rows_show_both_values():
 
 @pytest.mark.slow
 def test_all_72_cells_and_eight_certificates():
-    found = table4.run(progress=False)
+    record = table4.run(Lab("table4", progress=False))
+    found = record.data
     deviations = np.array([abs(cell["ours"] / cell["paper"] - 1) for cell in found["cells"]])
     assert len(deviations) == 72
     assert np.median(deviations) <= 0.03
@@ -151,6 +153,7 @@ def test_all_72_cells_and_eight_certificates():
     for entry in found["certified"]:
         assert entry["ours"] == pytest.approx(entry["optimum"], rel=0.01)
         assert entry["error_bound"] < 1e-8
+    assert [claim.holds for claim in record.claims] == [True, True, True, False, True]
 
 
 def test_certified_solves_take_no_more_steps_with_more_followers():

@@ -8,6 +8,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.experiments import published as experiment
+from fedrzo.experiments.lab import Lab
 from fedrzo.zoo import published
 from fedrzo.zoo.entry import loss_at, solve
 
@@ -84,10 +85,11 @@ def test_gaps_are_relative_to_what_there_was_to_gain():
 
 def test_the_experiment_prints_every_problem(monkeypatch, capsys):
     monkeypatch.setattr(experiment, "entries", lambda quick: [ENTRIES["jr2"]])
-    found = experiment.run(seed=1)
-    assert [sorted(row) for row in found["problems"]] == [["gap", "infeasibility", "name", "ours", "published"]]
-    assert capsys.readouterr().err == "jr2 (1 of 1)\n"
-    heading, row = experiment.table(found)
+    record = experiment.run(Lab("published", seed=1))
+    assert [sorted(row) for row in record.data["problems"]] == [["gap", "infeasibility", "name", "ours", "published"]]
+    assert capsys.readouterr().err.splitlines()[1:] == ["published: jr2"]
+    assert [claim.holds for claim in record.claims] == [True]
+    [heading, row] = record.tables[0].rows
     assert row[:3] == ["jr2", "0.5", "0.5"]
     assert len(heading) == len(row)
 

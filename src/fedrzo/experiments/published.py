@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 from typing import Any
 
+from fedrzo.experiments.claims import exact
+from fedrzo.experiments.lab import Lab
+from fedrzo.experiments.record import Record, Setting, Table
 from fedrzo.zoo import mpecs, published
 from fedrzo.zoo.entry import Entry, solve
 
+TITLE = "Published problems with a known answer"
 # Projections onto polygons take long to compile, and these take thousands of rounds.
 LONG = (
     "outrata31",
@@ -26,30 +30,27 @@ def entries(quick: bool = False) -> list[Entry]:
     return [entry for entry in found if not (quick and entry.name in LONG)]
 
 
-def run(quick: bool = False, seed: int = 0, progress: bool = True) -> dict[str, Any]:
-    """Solve them one after another.
-
-    Args:
-        quick: leave out those that take longer than some seconds each.
-        seed: of all runs.
-        progress: say on standard error what is going on.
-
-    Returns:
-        `problems`, one entry each: `name`, `published`, `ours`, `infeasibility` and `gap`, as `fedrzo.zoo.entry.solve`
-        defines them.
-    """
-    chosen, problems = entries(quick), []
-    for i, entry in enumerate(chosen):
-        if progress:
-            print(f"{entry.name} ({i + 1} of {len(chosen)})", file=sys.stderr)
-        problems.append(solve(entry, seed))
-    return {"problems": problems}
+def run(lab: Lab) -> Record:
+    """Solve them one after another; `data` holds `problems`, with the entries of `fedrzo.zoo.entry.solve`."""
+    chosen = entries(lab.quick)
+    lab.budget(f"{len(chosen)} problems", 2 if lab.quick else 6)
+    problems = [lab.once(entry.name, functools.partial(solve, entry, lab.seed)) for entry in chosen]
+    worst = max(problems, key=lambda problem: problem["gap"])
+    claim = exact(
+        "Every published value is reached", f"largest relative gap to the best known value ({worst['name']}); at most 1 %",
+        worst["gap"], worst["gap"] <= 1e-2, own=True,
+    )  # fmt: skip
+    settings = [
+        Setting("method, step sizes, rounds", "one choice per problem", "see fedrzo.zoo.published and fedrzo.zoo.mpecs")
+    ]
+    tables = [Table("published problems with a known answer", table(problems))]
+    return lab.record(TITLE, settings, [lab.seed], tables=tables, claims=[claim], data={"problems": problems})
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(problems: list[dict[str, Any]]) -> list[list[str]]:
     """Return rows to print: a heading, then one per problem."""
     rows = [["problem", "published", "ours", "gap", "infeasibility"]]
-    for problem in found["problems"]:
+    for problem in problems:
         numbers = [f"{problem[name]:.6g}" for name in ("published", "ours")]
         rows.append([problem["name"], *numbers, f"{problem['gap']:.1e}", f"{problem['infeasibility']:.1e}"])
     return rows

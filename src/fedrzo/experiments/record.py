@@ -39,6 +39,7 @@ class Claim:
         high: likewise.
         holds: whether the claim holds; None where this run cannot tell.
         note: what to know beside it, such as a confounder.
+        own: whether it is a question of ours that the paper does not claim anything about.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Claim:
     high: float | None
     holds: bool | None
     note: str = ""
+    own: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Record:
         seconds: how long it took.
         quick: whether this is the short version.
         environment: versions and machine.
+        data: what `--json` prints of a table whose shape others rely on.
     """
 
     name: str
@@ -111,6 +114,7 @@ class Record:
     seconds: float
     quick: bool
     environment: dict[str, str] = dataclasses.field(default_factory=lambda: environment())
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def save(self, folder: str | Path) -> None:
         """Write `record.json`, whole or not at all."""
@@ -158,11 +162,13 @@ def environment() -> dict[str, str]:
     """Return the versions and the machine at hand."""
     import jax
 
-    packages = ("fedrzo", "jax", "jaxlib", "numpy", "scipy", "optax")
-    versions = {package: metadata.version(package) for package in packages}
+    import fedrzo
+
+    versions = {package: metadata.version(package) for package in ("jax", "jaxlib", "numpy", "scipy", "optax")}
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
+        "fedrzo": fedrzo.__version__,
         **versions,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "device": f"{len(jax.devices())} x {device.device_kind}",

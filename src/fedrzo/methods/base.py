@@ -35,6 +35,7 @@ class Method:
     needs_gradients: ClassVar[bool] = False
     handles_constraints: ClassVar[bool] = True
     needs_everyone: ClassVar[bool] = False  # whether every client must take part in every round
+    serves_below: ClassVar[bool] = True  # whether it can solve a lower level
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
@@ -177,6 +178,13 @@ def positive(value: Any, argument: str) -> Any:
     if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not np.isfinite(value) or not value > 0:
         raise InputError(f"{argument}: found {value!r}; pass a positive number")
     return float(value)
+
+
+def constant(value: Any, argument: str) -> Any:
+    """Return a positive number that stays the same in all rounds."""
+    if callable(value):
+        raise InputError(f"{argument}: found a function; pass a positive number, the same for all rounds")
+    return positive(value, argument)
 
 
 def count(value: Any, argument: str) -> Any:

@@ -7,22 +7,28 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrzo.errors import InputError, nearest
-from fedrzo.zoo import bilevel, cournot, fair, gnash, mpecs, published, relu, toys
+from fedrzo.zoo import bilevel, cnn, cournot, fair, gnash, logistic, minimax, mpecs, published, relu, synthetic, toys
 
 PROBLEMS: dict[str, Callable[..., Any]] = {
     "quadratic": toys.quadratic,
     "median": toys.median,
     "boxes": toys.boxes,
     "direct": bilevel.direct,
+    "coupled": bilevel.coupled,
     "cournot": cournot.cournot,
     "gnash-random": gnash.gnash_random,
     "relu-digits": relu.relu_digits,
     "relu-mnist": relu.relu_mnist,
     "relu-cifar10": relu.relu_cifar10,
+    "cnn-mnist": cnn.cnn_mnist,
+    "synthetic": synthetic.synthetic,
+    "logistic": logistic.logistic,
     "hyper-digits": bilevel.hyper_digits,
     "hyper-mnist": bilevel.hyper_mnist,
     "fair-digits": fair.fair_digits,
     "fair-mnist": fair.fair_mnist,
+    "ncsc": minimax.ncsc,
+    "fednest-minimax": minimax.fednest_minimax,
     **{entry.name: entry.make for entry in (*published.ENTRIES.values(), *mpecs.ENTRIES.values())},
 }
 

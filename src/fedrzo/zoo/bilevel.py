@@ -146,9 +146,7 @@ def following(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
 
 def direct(clients: int = 4, dim: int = 5, lower_dim: int = 3, samples: int = 8, seed: int = 0) -> Bilevel:
     """A loss that depends on x directly and through y: the minimiser solves a linear system, see `direct_answer`."""
-    for option, value in (("clients", clients), ("dim", dim), ("lower_dim", lower_dim), ("samples", samples)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{option}: found {value!r}; pass a whole number of at least 1")
+    _check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
     rng = np.random.default_rng(seed)
     upper, lower, fixed = [], [], []
     for i in range(clients):  # clients differ in centres, matrices and strengths
@@ -171,3 +169,74 @@ def direct_answer(problem: Bilevel) -> np.ndarray:
     B = np.tensordot(shares, matrices, 1)
     shifts = np.asarray(problem.lower_data.flat).reshape(problem.clients, -1, len(b)).mean(axis=1)  # type: ignore[union-attr]
     return np.linalg.solve(np.eye(len(a)) + B.T @ B, a + B.T @ (b - shares @ shifts))
+
+
+def quadratic_upper(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    """The upper loss of `coupled`: both x and y should be near the samples, by each client's own norms."""
+    (a, b), (P, Q) = batch
+    return 0.5 * jnp.mean(_form(P, x - a) + _form(Q, y - b))
+
+
+def quadratic_lower(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    """The lower loss of `coupled`: y follows a linear image of x, by each client's own norm."""
+    shift, (B, H) = batch
+    return 0.5 * jnp.mean(_form(H, y - B @ x - shift))
+
+
+def _form(matrix: jax.Array, rows: jax.Array) -> jax.Array:
+    return jnp.sum((rows @ matrix) * rows, axis=-1)
+
+
+def coupled(
+    clients: int = 4, dim: int = 4, lower_dim: int = 3, samples: int = 6, condition: float = 4.0, seed: int = 0
+) -> Bilevel:
+    """Quadratics whose Hessians differ from client to client, in both levels: the answer is `coupled_answer`.
+
+    An average of the clients' own hypergradients is not the hypergradient here, so that local methods are seen to be biased.
+
+    Args:
+        clients: how many there are.
+        dim: of x.
+        lower_dim: of y.
+        samples: per client and level.
+        condition: Hessians have eigenvalues between 1 and this.
+        seed: of everything.
+    """
+    _check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
+    if not condition >= 1:
+        raise InputError(f"condition: found {condition!r}; pass a number of at least 1")
+    rng = np.random.default_rng(seed)
+
+    def hessian(n: int) -> np.ndarray:
+        basis = np.linalg.qr(rng.normal(size=(n, n)))[0]
+        return basis @ np.diag(rng.uniform(1, condition, n)) @ basis.T
+
+    upper, lower, upper_fixed, lower_fixed = [], [], [], []
+    for _ in range(clients):
+        a, b, shift = (rng.normal(size=n) + 0.5 * rng.normal(size=(samples, n)) for n in (dim, lower_dim, lower_dim))
+        upper.append((a, b))
+        lower.append(shift)
+        upper_fixed.append((hessian(dim), hessian(lower_dim)))
+        lower_fixed.append((rng.normal(size=(lower_dim, dim)), hessian(lower_dim)))
+    modulus, smoothness = np.linalg.eigvalsh(np.mean([H for _, H in lower_fixed], axis=0))[[0, -1]]
+    return Bilevel(
+        quadratic_upper, quadratic_lower, ClientData(upper, fixed=upper_fixed), np.zeros(dim), np.zeros(lower_dim),
+        lower_data=ClientData(lower, fixed=lower_fixed), modulus=float(modulus), smoothness=float(smoothness), name="coupled",
+    )  # fmt: skip
+
+
+def coupled_answer(problem: Bilevel) -> np.ndarray:
+    """Return the minimiser of a `coupled` problem: y(x) = B x + c is affine, so (P + B'QB) x = p + B'(q - Q c)."""
+    m, upper, lower = problem.clients, problem.data, problem.lower_data
+    means = (np.asarray(part).reshape(m, -1, np.shape(part)[-1]).mean(axis=1) for part in (*upper.flat, lower.flat))  # type: ignore[union-attr]
+    (P, Q), (B, H) = ([np.asarray(part) for part in data.fixed] for data in (upper, lower))  # type: ignore[union-attr]
+    p, q, h = (np.einsum("ijk,ik->j", M, z) / m for M, z in zip((P, Q, H), means, strict=True))
+    P, Q, H, HB = P.mean(0), Q.mean(0), H.mean(0), (H @ B).mean(0)
+    B, c = np.linalg.solve(H, HB), np.linalg.solve(H, h)
+    return np.linalg.solve(P + B.T @ Q @ B, p + B.T @ (q - Q @ c))
+
+
+def _check_counts(**counts: Any) -> None:
+    for option, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{option}: found {value!r}; pass a whole number of at least 1")

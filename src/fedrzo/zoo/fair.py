@@ -20,7 +20,7 @@ from fedrzo import sets
 from fedrzo.clientdata import ClientData
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import Minimax
-from fedrzo.zoo.relu import Parameters, check_scale, initial_network, network, split_rows
+from fedrzo.zoo.relu import Parameters, initial_network, network, sizes_of, split_rows
 
 CLASSES = 10
 
@@ -61,7 +61,7 @@ def worst_class(x: Parameters, y: jax.Array, test: Any) -> jax.Array:
 
 def fair_digits(
     clients: int = 5, neurons: int = 4, regularisation: float = 0.1, simplex: bool = False, split: str = "dirichlet",
-    alpha: float = 0.5, seed: int = 0, scale: str = "mean", data: str | None = None,
+    alpha: float = 0.5, seed: int = 0, scale: str | float = "mean", data: str | None = None,
 ) -> Minimax:  # fmt: skip
     """A ReLU network against an adversary that weighs ten classes: scikit-learn's digits, even against odd."""
     return fair_classification("digits", clients, neurons, regularisation, simplex, split, alpha, seed, scale, data)
@@ -69,7 +69,7 @@ def fair_digits(
 
 def fair_mnist(
     clients: int = 5, neurons: int = 4, regularisation: float = 0.1, simplex: bool = False, split: str = "dirichlet",
-    alpha: float = 0.5, seed: int = 0, scale: str = "mean", data: str | None = None,
+    alpha: float = 0.5, seed: int = 0, scale: str | float = "mean", data: str | None = None,
 ) -> Minimax:  # fmt: skip
     """A ReLU network against an adversary that weighs ten classes: MNIST, even against odd."""
     return fair_classification("mnist", clients, neurons, regularisation, simplex, split, alpha, seed, scale, data)
@@ -77,7 +77,7 @@ def fair_mnist(
 
 def fair_classification(
     name: str, clients: int, neurons: int, regularisation: float, simplex: bool, split: str, alpha: float, seed: int,
-    scale: str, folder: str | None,
+    scale: str | float, folder: str | None,
 ) -> Minimax:  # fmt: skip
     """Return Section 5.3's problem on a data set of ten classes. None of these numbers is in the paper.
 
@@ -92,16 +92,15 @@ def fair_classification(
         split: how samples are dealt out, `"dirichlet"` (clients differ in classes) or `"iid"`.
         alpha: of the Dirichlet split.
         seed: of the split and of the first weights.
-        scale: `"mean"`, or `"sum"` for the paper's sums over local data.
+        scale: `"mean"`, `"sum"` for the paper's sums over local data, or a factor.
         folder: where the data are, if not in the usual places.
     """
     if not regularisation > 0:
         raise InputError(f"regularisation: found {regularisation!r}; pass a positive number, or no maximum exists")
-    check_scale(scale)
     loaded = datasets.load(name, root=folder)
     parts = split_rows(split, loaded.y_train, clients, alpha, seed)
     samples = [_labelled(loaded.x_train[rows], loaded.y_train[rows]) for rows in parts]
-    sizes = [np.float32(len(rows) if scale == "sum" else 1.0) for rows in parts]
+    sizes = sizes_of(scale, parts)
     return Minimax(
         FairLoss(regularisation), ClientData(samples, fixed=sizes),
         initial_network(loaded.x_train.shape[1], neurons, seed), np.full(CLASSES, 1 / CLASSES),

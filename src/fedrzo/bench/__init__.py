@@ -1,0 +1,1 @@
+"""Benchmarks that anybody can run: `fedrzo bench NAME`, one module each."""

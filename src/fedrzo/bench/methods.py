@@ -1,0 +1,347 @@
+"""All methods that apply to one problem, at equal loss evaluations and at equal bytes.
+
+Each method's stepsize is the best of a grid, by its loss at the evaluation budget with a seed of its own. A winner at the edge
+has the grid extended there, and is flagged if that does not help. Then the method is run with that stepsize and the seeds, once
+to the evaluation budget and once to the byte budget. One gradient counts as three evaluations.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrzo import plots, zoo
+from fedrzo.bench.candidates import LOCAL_STEPS, POINTS, RATIO, SAME, Candidate, Setting, applicable
+from fedrzo.errors import InputError, MissingExtraError
+from fedrzo.files import check_writable, write_file
+from fedrzo.picture import BYTE_UNITS, bytes_unit, prepare, spent
+from fedrzo.results import History, Sweep, confidence_band
+from fedrzo.run import sweep
+from fedrzo.spec import slug
+
+PROBLEM = "relu-digits"
+ROUNDS, QUICK_ROUNDS = 300, 40  # of ten gradient steps a client: what the budget is by default
+HIERARCHICAL = 10  # times as much where there is a lower level to be solved too,
+LEAST, QUICK_LEAST = 30, 10  # and there no less than so many rounds of the costliest method
+CAP, QUICK_CAP = 20_000, 2_000  # rounds that no method exceeds
+TRIAL = 5  # rounds that tell what a round costs
+ROWS = 30  # of a history
+EXTENSIONS = 3  # of a grid
+ROUNDING = 1e-6  # of a round
+TUNING = 1_000  # added to the first seed: the seed that stepsizes are chosen with
+BUDGETS = ("evaluations", "bytes")
+GAP = "loss above the least one found"
+HIDES = 0.3  # of the first loss: a least loss above this hides what methods still gain
+FLOOR = 1e-6  # of what the best method gains
+PANEL = (4.4, 3.2)  # inches
+NOTE = (
+    "Gradient methods are given the gradient that automatic differentiation returns: where a loss has kinks, "
+    "that of almost every point."
+)
+
+
+@dataclasses.dataclass
+class Contest:
+    """One method's way through the bench.
+
+    Attributes:
+        candidate: the method.
+        problem: what is solved.
+        cap: rounds that it may not exceed.
+        per_round: what a round costs, by a short trial.
+        tried: the loss of each stepsize.
+        stepsize: the winner.
+        histories: per budget, one per seed.
+    """
+
+    candidate: Candidate
+    problem: Any
+    cap: int
+    per_round: dict[str, float] = dataclasses.field(default_factory=dict)
+    tried: dict[float, float] = dataclasses.field(default_factory=dict)
+    stepsize: float = math.nan
+    histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)
+
+    def sweep(self, rounds: int, seeds: list[int], grid: list[float]) -> Sweep:
+        """Run some rounds; the last row is that of the last round."""
+        every = max(1, math.ceil(rounds / ROWS))
+        return sweep(
+            self.candidate.method, self.problem, rounds, seeds, eval_every=every, progress=False, stepsize=grid
+        )
+
+    def trial(self, seed: int) -> None:
+        """Find out what a round costs after the first, which may differ; the number of local steps may be random."""
+        seeds = list(range(seed, seed + POINTS))  # as many runs as the grid has points: the same compiled program
+        results = self.sweep(TRIAL, seeds, [self.candidate.grid[0]]).results[0]
+        for budget in BUDGETS:
+            costs = np.mean([spent(result.history, budget) for result in results], axis=0)
+            self.per_round[budget] = float(costs[-1] - costs[1]) / (TRIAL - 1)
+
+    def rounds(self, budgets: dict[str, float], budget: str) -> int:
+        """Return the rounds that a budget pays for, at least one and at most the cap."""
+        return min(self.cap, max(1, int(budgets[budget] / self.per_round[budget] + ROUNDING)))
+
+    def refine(self, history: History, budgets: dict[str, float]) -> None:
+        """Learn from a whole run what the trial could only guess: costs may be random, or grow."""
+        for budget in BUDGETS:
+            costs, rounds, limit = spent(history, budget), history["round"], budgets[budget]
+            paid = np.interp(limit, costs, rounds) if costs[-1] > limit else rounds[-1] * limit / costs[-1]
+            self.per_round[budget] = limit / float(paid)
+
+    def tune(self, budgets: dict[str, float], seed: int) -> None:
+        """Choose the stepsize; a winner at the edge of the grid is not believed before the grid was extended there."""
+        grid, rounds = self.candidate.grid, self.rounds(budgets, "evaluations")
+        for _ in range(1 + EXTENSIONS):
+            found = self.sweep(rounds, [seed], grid)
+            for value, [result] in zip(grid, found.results, strict=True):
+                self.tried[value] = read(result.history, "evaluations", budgets)["loss"]
+            self.refine(found.results[0][0].history, budgets)
+            self.stepsize = min(self.tried, key=lambda value: (_rank(self.tried[value]), value))
+            if not self.at_edge:
+                return
+            down = self.stepsize == min(self.tried)
+            grid = [float(f"{self.stepsize * RATIO ** (-i if down else i):.3g}") for i in range(1, POINTS + 1)]
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether a stepsize beyond those tried may be better still."""
+        return self.stepsize in (min(self.tried), max(self.tried))
+
+    def compete(self, budgets: dict[str, float], seeds: list[int]) -> None:
+        """Run with the chosen stepsize, to each of the budgets."""
+        for budget in BUDGETS:
+            found = self.sweep(self.rounds(budgets, budget), seeds, [self.stepsize])
+            self.histories[budget] = [result.history for result in found.results[0]]
+
+    def merged(self) -> list[History]:
+        """Return one history per seed with the rows of both runs: a short run is a prefix of a long one."""
+        return [_merge(pair) for pair in zip(*self.histories.values(), strict=True)]
+
+    def entry(self, budgets: dict[str, float]) -> dict[str, Any]:
+        """Return what is reported."""
+        ends = {f"at_equal_{budget}": self.end(budget, budgets) for budget in BUDGETS}
+        method = dataclasses.replace(self.candidate.method, stepsize=self.stepsize)  # type: ignore[type-var]
+        grid = sorted(self.tried)
+        return {
+            "name": self.candidate.name,
+            "method": repr(method),
+            "stepsize": self.stepsize,
+            "grid": grid,
+            "grid_loss": [_plain(self.tried[value]) for value in grid],
+            "edge_of_grid": self.at_edge,
+            **ends,
+            "diverged": any(end["diverged"] for end in ends.values()),
+        }
+
+    def end(self, budget: str, budgets: dict[str, float]) -> dict[str, Any]:
+        """Return mean and 95 % interval of the loss at a budget."""
+        histories = self.histories[budget]
+        rows = [read(history, budget, budgets) for history in histories]
+        losses = np.array([row["loss"] for row in rows])
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, low, high = (_plain(float(edge)) for edge in confidence_band(losses))
+        return {
+            "loss": mean, "low": low, "high": high, "rounds": int(np.mean([row["round"] for row in rows])),
+            "feasibility": _plain(float(np.mean([row["feasibility"] for row in rows]))),
+            "share_of_budget": float(np.mean([row["spent"] for row in rows])) / budgets[budget],
+            "capped": budgets[budget] / self.per_round[budget] > self.cap + 1,
+            "diverged": not bool(np.all(np.isfinite(losses) & (losses <= histories[0]["loss"][0]))),
+        }  # fmt: skip
+
+
+def read(history: History, budget: str, budgets: dict[str, float]) -> dict[str, float]:
+    """Return the last row that a budget pays for; the first row after the start where it pays for none."""
+    costs = spent(history, budget)
+    i = max(1, int(np.searchsorted(costs, budgets[budget], side="right")) - 1)
+    return {name: float(history[name][i]) for name in ("loss", "round", "feasibility")} | {"spent": float(costs[i])}
+
+
+def run(
+    problem: str = PROBLEM,
+    budget: int | None = None,
+    seeds: int = 5,
+    seed: int = 0,
+    out: str | Path | None = None,
+    quick: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Compare all applicable methods.
+
+    Args:
+        problem: a name of the zoo.
+        budget: loss evaluations over all clients; by default as many as 300 rounds of ten gradient steps take (40 if
+            quick), ten times that where there is a lower level, and there at least 30 rounds (10 if quick) of the costliest
+            method. The byte budget is what the methods' median sends meanwhile.
+        seeds: how many runs of each method.
+        seed: the first of them.
+        out: a folder for the table, the figure and the histories.
+        quick: a small budget.
+        progress: say on standard error what is going on.
+
+    Returns:
+        Budgets, one entry per method, and the methods that refused the problem, with the reason.
+    """
+    _check(budget, seeds, out)
+    made = zoo.make(problem)
+    candidates, refused = applicable(made)
+    cap = QUICK_CAP if quick else CAP
+    contests = []
+    for candidate in candidates:
+        contest = Contest(candidate, made, cap)
+        try:
+            contest.trial(seed + TUNING)
+        except InputError as error:  # a method may learn only now that a problem is not for it
+            refused[candidate.name] = str(error)
+            continue
+        contests.append(contest)
+    if not contests:
+        raise InputError(f"problem: no method solves {problem!r}: {'; '.join(refused.values()) or 'none is known'}")
+    budgets = _budgets(contests, budget, quick)
+    for i, contest in enumerate(contests):
+        if progress:
+            counts = " and ".join(f"{contest.rounds(budgets, b)}" for b in BUDGETS)
+            name = contest.candidate.name
+            print(f"{name} ({i + 1} of {len(contests)}): {counts} rounds", file=sys.stderr)
+        contest.tune(budgets, seed + TUNING)
+        contest.compete(budgets, list(range(seed, seed + seeds)))
+    entries = sorted((c.entry(budgets) for c in contests), key=lambda e: _rank(e["at_equal_evaluations"]["loss"]))
+    found = {
+        "problem": problem, "start": float(contests[0].histories["bytes"][0]["loss"][0]), "budget": budgets,
+        "seeds": list(range(seed, seed + seeds)), "tuning_seed": seed + TUNING, "rounds_cap": cap,
+        "local_steps": LOCAL_STEPS, "batch_size": _batch(made),
+        "methods": entries, "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
+        "same": [{"name": name, "as": other} for name, other in SAME.items() if other in {e["name"] for e in entries}],
+        "note": NOTE,
+    }  # fmt: skip
+    if out is not None:
+        save(found, contests, Path(out))
+    return found
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """Return rows to print: a heading, then one per method, best first."""
+    factor, unit = bytes_unit(found["budget"]["bytes"])
+    rows = [[
+        "", "stepsize", f"loss at {found['budget']['evaluations']:,.0f} evaluations", "rounds",
+        f"loss at {found['budget']['bytes'] / factor:.3g} {unit}", "rounds", "",
+    ]]  # fmt: skip
+    for entry in found["methods"]:
+        ends = [entry[f"at_equal_{budget}"] for budget in BUDGETS]
+        cells = [cell for end in ends for cell in (_interval(end), f"{end['rounds']:,}")]
+        rows.append([entry["name"], f"{entry['stepsize']:.3g}", *cells, ", ".join(_remarks(entry))])
+    return rows
+
+
+def remarks(found: dict[str, Any]) -> list[str]:
+    """Return what to know beside the table, one line each."""
+    lines = [f"{entry['name']} takes the steps of {entry['as']}" for entry in found["same"]]
+    lines += [f"{entry['name']} is left out: {entry['reason']}" for entry in found["refused"]]
+    cap = f"capped: the budget pays for more than {found['rounds_cap']:,} rounds, which is where every method stops"
+    marks = [mark for entry in found["methods"] for mark in _remarks(entry)]
+    lines += [cap] if any("capped" in mark for mark in marks) else []
+    return [*lines, found["note"]]
+
+
+def save(found: dict[str, Any], contests: list[Contest], out: Path) -> None:
+    """Write the table, the histories and the figure."""
+    write_file(out / "table.json", json.dumps(found, allow_nan=False, indent=1).encode())
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer).writerows(table(found))
+    write_file(out / "table.csv", buffer.getvalue().encode())
+    for contest in contests:
+        for seed, history in zip(found["seeds"], contest.merged(), strict=True):
+            folder = out / slug(contest.candidate.name)
+            folder.mkdir(parents=True, exist_ok=True)
+            history.write(folder / f"seed-{seed}.csv")
+    try:
+        plots.save(figure(found, contests), out / "figure")
+    except MissingExtraError as error:
+        print(f"no figure: {error}", file=sys.stderr)
+
+
+def figure(found: dict[str, Any], contests: list[Contest]) -> Any:
+    """Draw the loss against evaluations and bytes, each up to its budget; best methods first."""
+    runs = {contest.candidate.name: contest.merged() for contest in contests}
+    best = min(float(np.nanmin(history["loss"])) for group in runs.values() for history in group)
+    groups = {entry["name"]: [_gap(h, best, found["start"]) for h in runs[entry["name"]]] for entry in found["methods"]}
+    picture = prepare(groups, GAP if best <= 0 or best > HIDES * found["start"] else "loss", BUDGETS)
+    drawn = plots.draw(picture, PANEL)
+    evaluations, traffic = drawn.axes
+    evaluations.set_xlim(0, found["budget"]["evaluations"])
+    # A method's longer run may have sent far more than the byte budget: read the axis in the budget's own unit.
+    scale = 1000.0 ** BYTE_UNITS.index(picture.axes[1].unit)
+    factor, unit = bytes_unit(found["budget"]["bytes"])
+    traffic.set_xlim(0, found["budget"]["bytes"] / scale)
+    traffic.xaxis.set_major_formatter(lambda x, _: f"{x * scale / factor:g}")
+    traffic.set_xlabel(f"upload + download [{unit}]")
+    return drawn
+
+
+def _gap(history: History, best: float, start: float) -> History:
+    """Return a history with the loss above the best one; gaps too small to be told from it are drawn at the floor."""
+    floor = FLOOR * (start - best)
+    return History({**history.to_dict(), GAP: [max(value - best, floor) for value in history.to_dict()["loss"]]})
+
+
+def _budgets(contests: list[Contest], budget: int | None, quick: bool) -> dict[str, float]:
+    """Return the evaluation budget, and what the median method sends while it spends it."""
+    problem = contests[0].problem
+    evaluations = budget or (QUICK_ROUNDS if quick else ROUNDS) * problem.clients * 3 * LOCAL_STEPS * _batch(problem)
+    if budget is None and problem.hierarchical:
+        costliest = max(contest.per_round["evaluations"] for contest in contests)
+        evaluations = max(HIERARCHICAL * evaluations, round((QUICK_LEAST if quick else LEAST) * costliest))
+    sent = [evaluations / contest.per_round["evaluations"] * contest.per_round["bytes"] for contest in contests]
+    return {"evaluations": evaluations, "bytes": round(float(np.median(sent)))}
+
+
+def _batch(problem: Any) -> int:
+    return Setting.of(problem).batch_size
+
+
+def _merge(pair: tuple[History, ...]) -> History:
+    rows: dict[int, dict] = {}
+    for history in pair:
+        columns = history.to_dict()
+        for i, r in enumerate(columns["round"]):
+            rows[r] = {name: values[i] for name, values in columns.items()}
+    return History({name: [rows[r][name] for r in sorted(rows)] for name in pair[0]})
+
+
+def _interval(end: dict[str, Any]) -> str:
+    if end["loss"] is None:
+        return "not finite"
+    return f"{end['loss']:.5g} ± {(end['high'] - end['low']) / 2:.1g}"
+
+
+def _remarks(entry: dict[str, Any]) -> list[str]:
+    capped = [budget for budget in BUDGETS if entry[f"at_equal_{budget}"]["capped"]]
+    marks = ["diverged"] if entry["diverged"] else []
+    marks += ["stepsize at the edge of its grid"] if entry["edge_of_grid"] else []
+    dear = [budget for budget in BUDGETS if entry[f"at_equal_{budget}"]["share_of_budget"] > 1]
+    marks += [f"one round exceeds the budget in {' and '.join(dear)}"] if dear else []
+    return [*marks, f"capped in {' and '.join(capped)}"] if capped else marks
+
+
+def _rank(loss: float | None) -> float:
+    return math.inf if loss is None or not math.isfinite(loss) else loss
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _check(budget: int | None, seeds: int, out: str | Path | None) -> None:
+    if budget is not None and budget < 1:
+        raise InputError(f"--budget: found {budget}; pass a whole number of loss evaluations, at least 1")
+    if seeds < 1:
+        raise InputError(f"--seeds: found {seeds}; pass a whole number of at least 1")
+    if out is not None:
+        check_writable(Path(out), "--out")

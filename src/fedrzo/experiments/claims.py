@@ -1,0 +1,106 @@
+"""How claims are judged: paired differences over seeds, with a 95 % confidence interval, at equal cost where that matters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedrzo.experiments.record import Claim
+from fedrzo.picture import spent
+from fedrzo.results import History, confidence_band
+
+
+def at_cost(histories: Sequence[History], metric: str, name: str, budget: float) -> np.ndarray:
+    """Return each run's metric when it had spent so much, between two rows on the line that joins them."""
+    return np.array([np.interp(budget, spent(history, name), history[metric]) for history in histories])
+
+
+def common_budget(groups: Sequence[Sequence[History]], name: str) -> float:
+    """Return the largest cost that all runs reached."""
+    return float(min(spent(history, name)[-1] for histories in groups for history in histories))
+
+
+def final(histories: Sequence[History], metric: str) -> np.ndarray:
+    """Return each run's metric at the end."""
+    return np.array([history[metric][-1] for history in histories])
+
+
+def smaller(text: str, measured: str, left: np.ndarray, right: np.ndarray, note: str = "", own: bool = False) -> Claim:
+    """Judge "left is smaller than right" by the mean of left - right over seeds.
+
+    It holds if the whole interval lies below zero, fails if it lies above, and cannot be told otherwise. Where runs diverged
+    on one side only, that decides it.
+    """
+    good_left, good_right = np.all(np.isfinite(left)), np.all(np.isfinite(right))
+    if not (good_left and good_right):
+        holds = True if good_left else (False if good_right else None)
+        return Claim(text, measured, float("nan"), None, None, holds, f"{note} Some runs diverged.".strip(), own)
+    mean, low, high = (float(part) for part in confidence_band(np.asarray(left - right, float)))
+    if len(left) == 1:
+        return Claim(text, measured, mean, None, None, None, f"{note} One seed gives no interval.".strip(), own)
+    holds = True if high < 0 else (False if low > 0 else None)
+    return Claim(text, measured, mean, low, high, holds, note, own)
+
+
+def more_local_steps(
+    groups: Mapping[int, Sequence[History]], metric: str = "loss", where: str = "", own: bool = False
+) -> list[Claim]:
+    """Judge "more local steps are better": each H against the next at equal rounds, the ends at equal evaluations.
+
+    Args:
+        groups: the runs of each H, from few to many, seeds in the same order.
+        metric: the column to compare.
+        where: what tells this comparison from others, shown behind the claim.
+        own: whether the comparison at equal rounds is ours too; that at equal evaluations always is.
+    """
+    place = f" ({where})" if where else ""
+    word = metric.replace("_", " ")
+    found = []
+    for less, more in itertools.pairwise(groups):
+        found.append(
+            smaller(f"At equal rounds, H = {more} reaches a lower {word} than H = {less}{place}",
+                    f"{word} at the last round, H = {more} minus H = {less}, paired by seed",
+                    final(groups[more], metric), final(groups[less], metric),
+                    f"Confounded: H = {more} takes {more / less:g} times as many steps.", own)
+        )  # fmt: skip
+    few, many = min(groups), max(groups)
+    budget = common_budget([groups[few], groups[many]], "evaluations")
+    late, early = (at_cost(groups[H], metric, "evaluations", budget) for H in (many, few))
+    found.append(
+        smaller(f"At equal loss evaluations, H = {many} reaches a lower {word} than H = {few}{place}",
+                f"{word} after {budget:,.0f} evaluations (a gradient is three), H = {many} minus H = {few}, paired by seed",
+                late, early, f"The fair comparison; H = {many} sends a {many // few}th of the messages.", own=True)
+    )  # fmt: skip
+    return found
+
+
+def below(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+    """Judge "this number is at most so large" by the mean over seeds."""
+    values = np.asarray(values, float)
+    mean, low, high = (float(part) for part in confidence_band(values))
+    if len(values) == 1:
+        return Claim(text, measured, mean, None, None, bool(mean <= limit), note, own)
+    holds = True if high <= limit else (False if low > limit else None)
+    return Claim(text, measured, mean, low, high, holds, note, own)
+
+
+def exact(text: str, measured: str, value: float, holds: bool, note: str = "", own: bool = False) -> Claim:
+    """State a claim about numbers without noise."""
+    return Claim(text, measured, float(value), None, None, bool(holds), note, own)
+
+
+def summary(claims: Sequence[Claim]) -> list[list[str]]:
+    """Return rows to print."""
+    rows = [["claim (* ours, not the paper's)", "value", "95 % interval", "verdict"]]
+    for claim in claims:
+        interval = "" if claim.low is None or claim.high is None else f"{claim.low:.3g} to {claim.high:.3g}"
+        rows.append([claim.text + " *" * claim.own, f"{claim.value:.4g}", interval, verdict(claim)])
+    return rows
+
+
+def verdict(claim: Any) -> str:
+    """Return a claim's verdict in words."""
+    return {True: "holds", False: "does not hold", None: "cannot tell"}[claim.holds]

@@ -1,0 +1,174 @@
+"""DeComFL: zeroth-order federated learning in which only seeds and scalars travel.
+
+Z. Li, B. Ying, Z. Liu, C. Dong, H. Yang: "Achieving Dimension-Free Communication in Federated Learning via Zeroth-Order
+Optimization", ICLR 2025.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import directions
+from fedrzo.catchup import Missed
+from fedrzo.client import Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Method, Schedule, at, check_zeroth_order, count, method, set_fields, static
+
+
+class Model(NamedTuple):
+    """What the server and every client that is up to date agree on: x, and the velocity of its momentum."""
+
+    x: jax.Array
+    velocity: jax.Array
+
+
+class Record(NamedTuple):
+    """One round: H seeds, and the H x P slopes along their directions, averaged over the clients that took part."""
+
+    seeds: jax.Array
+    slopes: jax.Array
+
+
+class DeComFLState(NamedTuple):
+    """The server's copy of the model, the latest records, and for each client the first round it has not replayed."""
+
+    x: jax.Array
+    velocity: jax.Array
+    records: Record
+    first: jax.Array
+
+
+@method
+class DeComFL(Method):
+    """All clients use the same directions, rebuilt from broadcast seeds, so that slopes along them are all that is sent.
+
+    Clients know x0. A client that was away is sent the records of the rounds it missed and replays them (x and the
+    velocity themselves, where that is less, or where the records are gone). The authors' server keeps all that the oldest
+    client needs, and draws seeds below 10^6; here seeds have 32 bits. Needs no gradient and knows no constraints.
+
+    Args:
+        stepsize: a number, or a function of the round.
+        smoothing: mu, how far along a direction the loss is asked for, in units of its length (about sqrt(n)).
+        local_steps: H, local steps per round; each has its own seed.
+        directions: P, directions per local step, standard normal.
+        batch_size: samples per loss value, or `"full"`.
+        momentum: the velocity kept from one step to the next: v <- momentum v + g, x <- x - stepsize v.
+        forward: take (f(x + mu z) - f(x)) / mu instead of (f(x + mu z) - f(x - mu z)) / (2 mu).
+        records: how many rounds the server keeps on record.
+    """
+
+    stepsize: Schedule
+    smoothing: Any = 1e-3
+    local_steps: int = static(default=1)
+    directions: int = static(default=1)
+    batch_size: int | str = static(default=1)
+    momentum: Any = 0.0
+    forward: bool = static(default=False)
+    records: int = static(default=1024)
+
+    handles_constraints = False
+    serves_below = False  # its records are of the top method's rounds
+
+    def __post_init__(self) -> None:
+        check_zeroth_order(self)
+        if callable(self.local_steps):
+            raise InputError("local_steps: found a function; pass a whole number, since it is the shape of a message")
+        if not isinstance(self.forward, bool):
+            raise InputError(f"forward: found {self.forward!r}; pass True or False")
+        set_fields(
+            self,
+            directions=count(self.directions, "directions"),
+            momentum=_momentum(self.momentum),
+            records=count(self.records, "records"),
+        )
+
+    def init(self, problem: Any, key: jax.Array) -> DeComFLState:
+        """Start at x0, at rest, with nothing on record."""
+        del key
+        start = self.init_memory(problem)
+        shape = (self.records, self.local_steps)
+        empty = Record(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))
+        return DeComFLState(*start, empty, jnp.zeros(problem.clients, jnp.int32))
+
+    def init_memory(self, problem: Any) -> Model:
+        """Return what every client starts from."""
+        x0 = jnp.asarray(problem.x0)
+        return Model(x0, jnp.zeros_like(x0))
+
+    def round(self, federation: Federation, state: DeComFLState, r: Any) -> DeComFLState:
+        """Send seeds and what was missed, average the slopes, record them, and move as every client will."""
+        seeds = jax.random.bits(federation.key(), (self.local_steps,), jnp.uint32)
+        model = Model(state.x, state.velocity)
+        missed = Missed(state.records, model, state.first, r)
+        replies = federation.gather(self.client_steps, seeds, missed)
+        record = Record(seeds, replies.mean())
+        records = jax.tree.map(lambda rows, row: rows.at[r % self.records].set(row), state.records, record)
+        return DeComFLState(*self.replay(model, record, r), records, state.first.at[replies.ids].set(r))
+
+    def client_steps(self, client: Client, key: jax.Array, memory: Model, seeds: jax.Array, missed: Missed) -> Reply:
+        """Rebuild the server's model, keep it, take H steps from it; only their slopes leave the client."""
+        snapshot = missed.catch_up(memory, self.replay)  # (a) reset, replay, take a new snapshot
+
+        def local_step(k: Any, carry: tuple[Model, jax.Array]) -> tuple[Model, jax.Array]:
+            model, slopes = carry
+            sample = client.sample(jax.random.fold_in(key, k), self.batch_size)
+            found = self.slopes(client, model.x, seeds[k], sample)
+            return self.step(model, seeds[k], found, client.round), slopes.at[k].set(found)
+
+        slopes = jnp.zeros((self.local_steps, self.directions), snapshot.x.dtype)
+        _, slopes = jax.lax.fori_loop(0, self.local_steps, local_step, (snapshot, slopes))  # (b)
+        points = self.directions + 1 if self.forward else 2 * self.directions
+        evaluations = points * self.local_steps * client.cost(self.batch_size)
+        return Reply(slopes, memory=snapshot, evaluations=evaluations, steps=self.local_steps)  # (c)
+
+    def slopes(self, client: Client, x: jax.Array, seed: jax.Array, batch: Any) -> jax.Array:
+        """Return the P slopes of one local step."""
+        mu = self.smoothing
+        base: Any = client.loss(x, batch) if self.forward else None
+
+        def add(p: Any, slopes: jax.Array) -> jax.Array:
+            v = mu * direction(seed, p, x)
+            if self.forward:
+                return slopes.at[p].set((client.loss(x + v, batch) - base) / mu)
+            return slopes.at[p].set(client.difference(x, v, batch) / (2 * mu))
+
+        # One direction at a time: P of them would take P times the memory of x.
+        return jax.lax.fori_loop(0, self.directions, add, jnp.zeros(self.directions, x.dtype))
+
+    def step(self, model: Model, seed: jax.Array, slopes: jax.Array, r: Any) -> Model:
+        """Move by one step of round r, given its seed and slopes."""
+        total = jax.lax.fori_loop(
+            0,
+            self.directions,
+            lambda p, total: total + slopes[p] * direction(seed, p, model.x),
+            jnp.zeros_like(model.x),
+        )
+        velocity = self.momentum * model.velocity + total / self.directions
+        return Model(model.x - at(self.stepsize, r) * velocity, velocity)
+
+    def replay(self, model: Model, record: Record, r: Any) -> Model:
+        """Move by the steps of round r, as recorded."""
+
+        def step(k: Any, model: Model) -> Model:
+            return self.step(model, record.seeds[k], record.slopes[k], r)
+
+        return jax.lax.fori_loop(0, self.local_steps, step, model)
+
+
+def direction(seed: jax.Array, p: Any, x: jax.Array) -> jax.Array:
+    """Rebuild the direction z_{k,p} from the seed of step k; standard normal, as long as x and of its type."""
+    return directions.normal(jax.random.fold_in(jax.random.key(seed), p), x.size, x.dtype)
+
+
+def _momentum(value: Any) -> Any:
+    """Return a momentum as a float; a traced value is left alone."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not 0 <= value < 1:
+        raise InputError(f"momentum: found {value!r}; pass a number of at least 0 and below 1")
+    return float(value)

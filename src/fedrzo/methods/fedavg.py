@@ -1,0 +1,180 @@
+"""FedAvg: federated averaging, also with the step sizes and rounds of three analyses that the paper compares with.
+
+B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017. The schedules, rows of the paper's table of known rates, are restated from memory; they have
+the orders of that table, and no constant of their authors is claimed:
+
+* PR-SGD: H. Yu, S. Yang, S. Zhu: "Parallel Restarted SGD with Faster Convergence and Less Communication", AAAI 2019.
+* Cooperative SGD: J. Wang, G. Joshi: "Cooperative SGD: A Unified Framework for the Design and Analysis of Local-Update SGD
+  Algorithms", JMLR 2021.
+* LUPA-SGD: F. Haddadpour, M. M. Kamani, M. Mahdavi, V. Cadambe: "Local SGD with Periodic Averaging: Tighter Analysis and
+  Adaptive Synchronization", NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.client import FULL, Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Schedule, State, at, count, method, positive, set_fields, static
+from fedrzo.methods.local_sgd import LocalSGD
+from fedrzo.methods.lower import Plan, local_schedule
+
+# Powers and quotients of whole numbers may miss a whole number by rounding (of float32, where x is); this much is forgiven.
+ROUNDING = 1e-6
+
+
+@method
+class FedAvg(LocalSGD):
+    """Local SGD steps on each client, and their average, weighted as the problem says (`weights="samples"` in the original).
+
+    Several constant local steps leave the average off the solution where clients differ; one local step, or steps of
+    decreasing length, do not.
+
+    Args:
+        stepsize: a number or a function of the round; by default that of the schedule, or as for `LocalSGD`.
+        local_steps: local steps per round; by default those of the schedule, or 1.
+        batch_size: samples per gradient (drawn with replacement), or `"full"`.
+        epochs: E, passes over a client's own samples instead of local_steps: ceil(E N_i / batch_size) steps.
+        schedule: with K the budget, m the clients (all taking part), mu and L the constants:
+            `"PR-SGD"`: steps sqrt(m/K)/L, K^(1/4)/m^(3/4) of them a round, so m^(3/4) K^(3/4) rounds;
+            `"Cooperative SGD"`: steps sqrt(m/K)/L, K^(1/2)/m^(3/2) a round, so m^(3/2) K^(1/2) rounds;
+            `"LUPA-SGD"`: 4/(mu (t + a)) at step t with a = 8 kappa + tau, tau = K^(2/3)/m^(1/3) a round, so
+            m^(1/3) K^(1/3) rounds.
+        budget: K, the local steps that a schedule is made for, over all rounds; see `rounds_for`.
+        rounds: rounds per call as a lower level; by default the schedule's, or as for `LocalSGD`.
+        tolerance: see `LocalSGD`.
+        constants: mu, L, m, n; estimated where not given. Only `"LUPA-SGD"` and steps made from constants need mu.
+    """
+
+    stepsize: Schedule | None = None
+    local_steps: Schedule | None = None
+    batch_size: int | str = static(default=1)
+    _: dataclasses.KW_ONLY
+    epochs: Any = None
+    schedule: str | None = static(default=None)
+    budget: Any = None
+    rounds: Schedule | None = None
+    tolerance: Any = 1e-2
+    constants: Any = None
+
+    schedules: ClassVar[tuple[str, ...]] = ("PR-SGD", "Cooperative SGD", "LUPA-SGD")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.schedule is None) != (self.budget is None):
+            raise InputError(
+                f"budget: found {self.budget!r} with schedule {self.schedule!r}; give both, or neither: "
+                "the budget is how many local steps a schedule is made for"
+            )
+        if self.budget is not None:
+            set_fields(self, budget=count(self.budget, "budget"))
+        if self.epochs is None:
+            return
+        if self.local_steps is not None or self.schedule is not None:
+            raise InputError(f"epochs: found {self.epochs!r} beside local_steps or a schedule; give one of the three")
+        if callable(self.epochs):
+            raise InputError("epochs: found a function; pass a positive number, or a function as local_steps")
+        set_fields(self, epochs=positive(self.epochs, "epochs"))
+
+    def check(self, problem: Any) -> None:
+        """Refuse epochs over samples without end."""
+        super().check(problem)
+        if self.epochs is not None:
+            _samples(problem.data, 0)
+
+    def prepare(self, problem: Any) -> Any:
+        """Estimate the constants that are needed and not given; no strong convexity is asked for where mu is not used."""
+        if self.constants is not None or self.schedule in (None, "LUPA-SGD"):
+            return super().prepare(problem)
+        from fedrzo.constants import single_level
+
+        return dataclasses.replace(self, constants=single_level(problem, convex=False))
+
+    def rounds_for(self, problem: Any) -> int:
+        """Return how many rounds a schedule spreads its budget over, for the clients of a problem."""
+        if self.schedule is None:
+            raise InputError("schedule: found None; only a schedule with a budget says how many rounds it takes")
+        return int(np.ceil(self.budget / np.asarray(self.scheduled_steps(problem.clients))))
+
+    def scheduled_steps(self, m: Any) -> Any:
+        """Return a schedule's local steps per round, so that rounds grow with m and K as in the paper's table."""
+        K = self.budget * 1.0
+        if self.schedule == "PR-SGD":
+            steps = K ** (1 / 4) / m ** (3 / 4)
+        elif self.schedule == "Cooperative SGD":
+            steps = K ** (1 / 2) / m ** (3 / 2)
+        else:
+            steps = K ** (2 / 3) / m ** (1 / 3)
+        return jnp.maximum(jnp.floor(steps * (1 + ROUNDING)), 1).astype(jnp.int32)
+
+    def steps(self, r: Any) -> Any:
+        """Return the local steps of each round, where they are the same for all clients."""
+        if self.schedule is None or self.local_steps is not None:
+            return super().steps(r)
+        return self.scheduled_steps(self.constants.clients)
+
+    def plan(self, r: Any) -> Plan:
+        """Return the rounds and local steps of one call as a lower level."""
+        if self.schedule is None:
+            return super().plan(r)
+        steps = self.steps(r)
+        rounds = jnp.ceil(self.budget / steps).astype(jnp.int32) if self.rounds is None else at(self.rounds, r)
+        return Plan(rounds, steps)
+
+    def step_length(self, r: Any, t: Any, steps: Any) -> Any:
+        """Return the length of step t since the start, in round r of so many local steps."""
+        if self.stepsize is not None or self.schedule is None:
+            return super().step_length(r, t, steps)
+        c = self.constants
+        if self.schedule == "LUPA-SGD":
+            return 4 / (c.modulus * (t + 8 * c.kappa + steps))
+        return jnp.sqrt(c.clients / self.budget) / c.smoothness
+
+    def work(self, client: Client, key: jax.Array) -> tuple[Any, Any]:
+        """Return the client's local steps of this round, and the index of its first one since the start."""
+        del key
+        if self.epochs is None:
+            return local_schedule(self, client)
+        samples = _samples(client.level.data, client.index)
+        passes = self.epochs * samples / (samples if self.batch_size == FULL else self.batch_size)
+        steps = jnp.ceil(passes * (1 - ROUNDING)).astype(jnp.int32)
+        return steps, client.own_round * steps
+
+    def round(self, federation: Federation, state: State, r: Any) -> State:
+        """Server: broadcast x, then take the weighted mean of what returns."""
+        del r
+        return State(federation.average(self.client_steps, state.x))
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
+        """ClientUpdate: local steps y <- y - lr G(y) from the server's x."""
+        del memory
+        steps, first = self.work(client, key)
+        x = client.project(x)
+
+        def local_step(t: Any, y: jax.Array) -> jax.Array:
+            y = client.project(y)
+            gradient = self.local_gradient(client, jax.random.fold_in(key, t), y, x)
+            return y - self.step_length(client.own_round, first + t, steps) * gradient
+
+        y = jax.lax.fori_loop(0, steps, local_step, x)
+        return Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)
+
+    def local_gradient(self, client: Client, key: jax.Array, y: jax.Array, x: jax.Array) -> jax.Array:
+        """Return G(y) on a fresh batch; x is where the round began."""
+        del x
+        return client.gradient(y, client.sample(key, self.batch_size))
+
+
+def _samples(data: Any, client: Any) -> Any:
+    """Return how many samples a client has."""
+    if not hasattr(data, "sizes"):
+        raise InputError("epochs: found a number, but a Sampler has no end to pass over; pass local_steps")
+    return jnp.asarray(data.sizes)[client]

@@ -1,0 +1,83 @@
+"""FedProx: federated averaging with a proximal term, for clients that differ in data and in how much work they get done.
+
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.client import Client
+from fedrzo.errors import InputError
+from fedrzo.methods.base import Schedule, method, set_fields, static
+from fedrzo.methods.fedavg import FedAvg
+
+STRAGGLE = 2**31 - 1  # the stream of a client's key that its coin is drawn from: no local step has this index
+
+
+@method
+class FedProx(FedAvg):
+    """Local SGD steps on f_i(w) + mu/2 |w - w_t|^2, and their weighted average.
+
+    With mu = 0 and no stragglers this is `FedAvg`. The term bounds how far clients stray in a round. It does not remove the bias
+    of several constant local steps where clients differ: the average still comes to rest off the solution.
+
+    Args:
+        stepsize: the learning rate; a number or a function of the round. By default as for `FedAvg`, shortened to
+            allow for the curvature that mu adds.
+        mu: the weight of the proximal term, zero or more. The authors find no value that suits all problems.
+        local_steps: as for `FedAvg`.
+        batch_size: as for `FedAvg`.
+        epochs: as for `FedAvg`.
+        stragglers: the probability that a client manages only part of its work in a round: a number of steps drawn
+            evenly from 1 to one fewer than all (the authors draw whole epochs). What it did is kept.
+        schedule: as for `FedAvg`.
+        budget: as for `FedAvg`.
+        rounds: as for `FedAvg`.
+        tolerance: as for `FedAvg`.
+        constants: as for `FedAvg`.
+    """
+
+    stepsize: Schedule | None = None
+    mu: Any = 1.0
+    _: dataclasses.KW_ONLY
+    local_steps: Schedule | None = None
+    batch_size: int | str = static(default=1)
+    stragglers: Any = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        set_fields(
+            self,
+            mu=_between(self.mu, "mu", float("inf"), "a number of zero or more"),
+            stragglers=_between(self.stragglers, "stragglers", 1.0, "a probability from 0 to 1"),
+        )
+
+    def work(self, client: Client, key: jax.Array) -> tuple[Any, Any]:
+        """Return the client's local steps of this round: all, or a straggler's part of them; and the index of the first."""
+        steps, first = super().work(client, key)
+        coin, amount = jax.random.split(jax.random.fold_in(key, STRAGGLE))
+        part = jax.random.randint(amount, (), 1, jnp.maximum(steps, 2), dtype=jnp.int32)
+        return jnp.where(jax.random.uniform(coin) < self.stragglers, part, steps), first
+
+    def step_length(self, r: Any, t: Any, steps: Any) -> Any:
+        """Return the length of step t since the start; one made from constants of f_i is made from those of the sum."""
+        length = super().step_length(r, t, steps)
+        return length if self.stepsize is not None else length / (1 + length * self.mu)
+
+    def local_gradient(self, client: Client, key: jax.Array, y: jax.Array, x: jax.Array) -> jax.Array:
+        """Return G(w) + mu (w - w_t)."""
+        return super().local_gradient(client, key, y, x) + self.mu * (y - x)
+
+
+def _between(value: Any, argument: str, most: float, wanted: str) -> Any:
+    """Return a number from zero to `most` as a float; a traced value is left alone."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == float("inf"):
+        raise InputError(f"{argument}: found {value!r}; pass {wanted}")
+    return float(value)

@@ -1,0 +1,63 @@
+"""FedZO: federated averaging of one-sided zeroth-order steps, with several directions for each.
+
+W. Fang, Z. Yu, Y. Jiang, Y. Shi, C. N. Jones, Y. Zhou: "Communication-Efficient Stochastic Zeroth-Order Optimization for
+Federated Learning", IEEE Transactions on Signal Processing 70 (2022).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from fedrzo.client import Client
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Method, Schedule, State, at, check_zeroth_order, count, method, set_fields, static
+from fedrzo.smoothing import estimate_one_sided
+
+
+@method
+class FedZO(Method):
+    """Local steps along the mean of several one-sided estimates; clients return how far they moved.
+
+    Its theory asks for smooth losses, and it knows no constraints: both are what FedRZO_nn adds.
+
+    Args:
+        stepsize: the authors' eta; a number, or a function of the round.
+        smoothing: mu, how far from x the loss is asked for.
+        local_steps: H, the local steps of a round; a number, or a function of the round.
+        batch_size: b1, samples per loss value, or `"full"`.
+        directions: b2, directions per step, uniform on the unit sphere; they cost b2 + 1 loss values.
+    """
+
+    stepsize: Schedule
+    smoothing: Any
+    local_steps: Schedule = 1
+    batch_size: int | str = static(default=1)
+    directions: int = static(default=20)
+
+    handles_constraints = False
+
+    def __post_init__(self) -> None:
+        check_zeroth_order(self)
+        set_fields(self, directions=count(self.directions, "directions"))
+
+    def round(self, federation: Federation, state: State, r: Any) -> State:
+        """Broadcast x, let clients move, add the mean of their displacements."""
+        del r  # clients read it off their own clock
+        return State(state.x + federation.average(self.client_steps, state.x))
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
+        """Take H steps x <- x - eta g and return the displacement."""
+        del memory
+        eta = at(self.stepsize, client.own_round)
+        steps = at(self.local_steps, client.own_round)
+
+        def local_step(k: Any, x: jax.Array) -> jax.Array:
+            step_key = jax.random.fold_in(key, k)
+            sample = client.sample(step_key, self.batch_size)
+            return x - eta * estimate_one_sided(client, step_key, x, sample, self.smoothing, self.directions)
+
+        moved = jax.lax.fori_loop(0, steps, local_step, x) - x
+        evaluations = (self.directions + 1) * steps * client.cost(self.batch_size)
+        return Reply(moved, evaluations=evaluations, steps=steps)

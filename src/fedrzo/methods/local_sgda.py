@@ -1,0 +1,171 @@
+"""Local SGDA and its momentum version: local descent in x and ascent in y at once, for minimax problems.
+
+Y. Deng, M. Mahdavi: "Local Stochastic Gradient Descent Ascent: Convergence Analysis and Communication Efficiency", AISTATS
+2021; momentum: P. Sharma, R. Panda, G. Joshi, P. K. Varshney: "Federated Minimax Optimization: Improved Convergence Analyses
+and Algorithms", ICML 2022. The momentum version is restated from memory, in its standard form; no constant of the authors is
+claimed, and the directions start at zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.client import Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.hierarchical import Minimax
+from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
+
+
+class SGDAState(NamedTuple):
+    """What the server keeps and what travels, both ways.
+
+    Attributes:
+        x: the minimising variable.
+        y: the maximising one.
+        dx: the direction of descent, with momentum only.
+        dy: the direction of ascent, likewise.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    dx: jax.Array | None = None
+    dy: jax.Array | None = None
+
+
+@method
+class LocalSGDA(Method):
+    """Simultaneous local gradient steps, down in x and up in y; both are averaged once a round.
+
+    Every local step starts with a projection of x onto the client's set and of y onto Y(x). The last step of a round is sent
+    unprojected and the receiver projects the average, as in `LocalSGD`. Where Y(x) moves with x, the step in x takes no
+    account of it: stationary points of max_y f(., y) are the aim for a fixed Y only. Several local steps leave a bias that
+    grows with the stepsizes and with the clients' differences.
+
+    Args:
+        stepsize: eta_x; a number, or a function of the round.
+        ascent: eta_y, the stepsize in y; likewise. It should be the larger one, y having to follow x.
+        local_steps: local steps per round; a number, or a function of the round.
+        batch_size: samples per gradient, or `"full"`; one sample gradient is one in x and y together.
+        momentum: beta_x; None for none. Directions dx, dy are then kept and averaged too, which doubles what is sent:
+            x - alpha eta_x dx and y + alpha eta_y dy, then dx <- (1 - beta alpha) dx + beta alpha (gradient at the new
+            point), and dy likewise.
+        ascent_momentum: beta_y; `momentum` if not given.
+        damping: alpha, which shortens steps and lengthens the memory of the directions; with momentum only.
+    """
+
+    stepsize: Schedule
+    ascent: Schedule
+    local_steps: Schedule = 1
+    batch_size: int | str = static(default=1)
+    momentum: Any = None
+    ascent_momentum: Any = None
+    damping: Any = 0.1
+
+    solves = (Minimax,)
+    needs_gradients = True
+
+    def __post_init__(self) -> None:
+        set_fields(
+            self,
+            stepsize=positive(self.stepsize, "stepsize"),
+            ascent=positive(self.ascent, "ascent"),
+            local_steps=count(self.local_steps, "local_steps"),
+            batch_size=batch(self.batch_size),
+            damping=_number(self.damping, "damping"),
+        )
+        if self.momentum is None and self.ascent_momentum is not None:
+            raise InputError(f"ascent_momentum: found {self.ascent_momentum!r} without momentum; pass momentum too")
+        for name in ("momentum", "ascent_momentum"):
+            if getattr(self, name) is not None:
+                set_fields(self, **{name: _memory(getattr(self, name), self.damping, name)})
+
+    def check(self, problem: Any) -> None:
+        """Refuse what is no minimax problem, or has no gradients."""
+        if isinstance(problem, Minimax) and getattr(problem.loss_fn, "is_blackbox", False):
+            raise InputError(
+                "loss: LocalSGDA needs gradients, a black box has none; use fz.FedRZObl with lower=fz.FedRZOnn(...)"
+            )
+        super().check(problem)
+
+    def init(self, problem: Any, key: jax.Array) -> SGDAState:
+        """Start at x0 and y0, at rest."""
+        del key
+        x, y = jnp.asarray(problem.x0, float), jnp.asarray(problem.y0, float)
+        return SGDAState(x, y) if self.momentum is None else SGDAState(x, y, jnp.zeros_like(x), jnp.zeros_like(y))
+
+    def round(self, federation: Federation, state: SGDAState, r: Any) -> SGDAState:
+        """Send x and y (with momentum, also dx and dy), local steps, average all of them."""
+        del r
+        return federation.average(self.client_steps, state)
+
+    def client_steps(self, client: Client, key: jax.Array, memory: None, state: SGDAState) -> Reply:
+        """Local steps of client i: descent and ascent at the same point, from one backward pass."""
+        del memory
+        down, up = at(self.stepsize, client.round), at(self.ascent, client.round)
+        steps = at(self.local_steps, client.round)
+        local_step = self.plain_step if self.momentum is None else self.momentum_step
+
+        def step(t: Any, state: SGDAState) -> SGDAState:
+            sample = client.sample(jax.random.fold_in(key, t), self.batch_size)
+            return local_step(client, state, sample, down, up)
+
+        state = jax.lax.fori_loop(0, steps, step, state)
+        return Reply(state, gradients=steps * client.cost(self.batch_size), steps=steps)
+
+    def plain_step(self, client: Client, state: SGDAState, sample: Any, down: Any, up: Any) -> SGDAState:
+        """x_i <- x_i - eta_x grad_x f_i(x_i, y_i), y_i <- y_i + eta_y grad_y f_i(x_i, y_i)."""
+        x, y = project(client, state)
+        gx, gy = both_gradients(client, x, y, sample)
+        return SGDAState(x - down * gx, y + up * gy)
+
+    def momentum_step(self, client: Client, state: SGDAState, sample: Any, down: Any, up: Any) -> SGDAState:
+        """Move along dx and dy, then mix into each the gradient at the new point."""
+        alpha = self.damping
+        x, y = project(client, state)
+        x, y = x - alpha * down * state.dx, y + alpha * up * state.dy
+        gx, gy = both_gradients(client, *project(client, SGDAState(x, y)), sample)
+        beta_y = self.momentum if self.ascent_momentum is None else self.ascent_momentum
+        keep_x, keep_y = 1 - self.momentum * alpha, 1 - beta_y * alpha
+        return SGDAState(x, y, keep_x * state.dx + (1 - keep_x) * gx, keep_y * state.dy + (1 - keep_y) * gy)
+
+    def healthy(self, state: SGDAState) -> Any:
+        """Tell whether both variables are finite."""
+        return jnp.all(jnp.isfinite(state.x)) & jnp.all(jnp.isfinite(state.y))
+
+    def diagnose(self, state: SGDAState, before: np.ndarray) -> str | None:
+        """Say which of the two ran away first, where it was y."""
+        del before
+        if np.isfinite(state.x).all():
+            return "y is no longer finite; use a smaller ascent, or check that the loss is concave in y"
+        return None
+
+
+def project(client: Client, state: SGDAState) -> tuple[jax.Array, jax.Array]:
+    """Return x in the client's set and y in Y at that x."""
+    x = client.project(state.x)
+    return x, client.level.lower_set_at(client.level.into_domain(x)).project(state.y)
+
+
+def both_gradients(client: Client, x: jax.Array, y: jax.Array, sample: Any) -> tuple[jax.Array, jax.Array]:
+    """Return the gradients in x and in y of the mean loss over a batch."""
+    return client.mean(jax.grad(client.level.value, argnums=(0, 1)), x, y, sample)
+
+
+def _number(value: Any, argument: str) -> Any:
+    """Return a positive number; no function of the round."""
+    if callable(value):
+        raise InputError(f"{argument}: found a function; pass a positive number")
+    return positive(value, argument)
+
+
+def _memory(beta: Any, alpha: Any, argument: str) -> Any:
+    """Return a beta that leaves the direction a weighted mean of gradients."""
+    beta = _number(beta, argument)
+    if not isinstance(beta, jax.core.Tracer) and not isinstance(alpha, jax.core.Tracer) and beta * alpha > 1:
+        raise InputError(f"{argument}: found {beta:g} with damping {alpha:g}; their product must be at most 1")
+    return beta

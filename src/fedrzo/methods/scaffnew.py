@@ -1,0 +1,136 @@
+"""Scaffnew: ProxSkip for federated learning, which communicates at random and rarely.
+
+K. Mishchenko, G. Malinovsky, S. Stich, P. Richtarik: "ProxSkip: Yes! Local Gradient Steps Provably Lead to Communication
+Acceleration! Finally!", ICML 2022.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.client import FULL, Client
+from fedrzo.errors import InputError
+from fedrzo.federation import Federation, Reply
+from fedrzo.methods.base import Method, Schedule, State, at, batch, constant, count, method, set_fields, static
+from fedrzo.methods.lower import Constants, Plan
+
+# Where the common coin branches off the key of a call; larger than any client's id, whose keys branch off there too.
+COIN = np.uint32(0xC0111E57)
+
+
+@method
+class Scaffnew(Method):
+    """Local gradient steps corrected by controls h_i that sum to zero; a coin that all clients share says when to average.
+
+    The listing tosses the coin after every local step. Here a round is what lies between two heads: the number of local steps is
+    drawn from the geometric distribution, untruncated, by a key that all clients have. For smooth strongly convex losses, full
+    gradients and the default settings, about sqrt(kappa) log(1/e) rounds bring the error down to e, whatever the clients'
+    differences.
+
+    Args:
+        stepsize: gamma; by default 1/L, with L the largest smoothness of any one client's loss.
+        probability: p, of heads; by default sqrt(gamma mu), which is 1/sqrt(kappa) at gamma = 1/L.
+        batch_size: samples per gradient, or `"full"`.
+        rounds: rounds per call as a lower level; by default enough to shrink a first error by `tolerance`.
+        tolerance: see `rounds`. The first error includes that of the controls, which start at zero in every call.
+        constants: mu, L, m, n; estimated where not given. On a lower level they are those of the mean loss: give a `stepsize`
+            there if one client's loss is much more curved than the mean.
+    """
+
+    stepsize: Any = None
+    probability: Any = None
+    batch_size: int | str = static(default=FULL)
+    rounds: Schedule | None = None
+    tolerance: Any = 1e-4
+    constants: Any = None
+
+    needs_gradients = True
+    handles_constraints = False
+    needs_everyone = True  # an average over some clients only would leave controls that do not sum to zero
+
+    def __post_init__(self) -> None:
+        p = None if self.probability is None else constant(self.probability, "probability")
+        if isinstance(p, float) and p > 1:
+            raise InputError(f"probability: found {p!r}; pass a number above 0 and at most 1")
+        set_fields(
+            self,
+            stepsize=None if self.stepsize is None else constant(self.stepsize, "stepsize"),
+            probability=p,
+            batch_size=batch(self.batch_size),
+            rounds=None if self.rounds is None else count(self.rounds, "rounds"),
+            tolerance=constant(self.tolerance, "tolerance"),
+        )
+
+    def prepare(self, problem: Any) -> Scaffnew:
+        """Estimate the constants where something is to be made of them."""
+        if self.constants is not None or (self.stepsize is not None and self.probability is not None):
+            return self
+        from fedrzo.constants import client_smoothness, single_level
+
+        # Between two averages a client is alone with its own curvature, which may be far above the mean's.
+        constants = single_level(problem)._replace(smoothness=client_smoothness(problem))
+        return dataclasses.replace(self, constants=constants)
+
+    @property
+    def gamma(self) -> Any:
+        """The length of a local step."""
+        return 1 / self.known().smoothness if self.stepsize is None else self.stepsize
+
+    @property
+    def p(self) -> Any:
+        """The probability of heads, that is, of an average after a local step."""
+        if self.probability is not None:
+            return self.probability
+        return jnp.minimum(jnp.sqrt(self.gamma * self.known().modulus), 1.0)
+
+    def known(self) -> Constants:
+        """Return the constants, or say that there are none."""
+        if self.constants is None:
+            raise InputError(
+                "constants: Scaffnew needs mu and L here; pass constants, or stepsize, probability and rounds"
+            )
+        return self.constants
+
+    def plan(self, r: Any) -> Plan:
+        """Return how many rounds a lower level takes in upper round r, and their local steps on average."""
+        if self.rounds is not None:
+            return Plan(at(self.rounds, r), 1 / self.p)
+        # The squared error shrinks, in the mean, by 1 - min(gamma mu, p^2) a step, and a round has 1/p of them.
+        shrink = -jnp.log1p(-jnp.minimum(jnp.minimum(self.gamma * self.known().modulus, self.p**2), 0.999))
+        needed = jnp.maximum(2 * self.p * jnp.log(1 / self.tolerance) / shrink, (r + 1.0) ** (2 / 3))
+        return Plan(jnp.ceil(needed).astype(jnp.int32), 1 / self.p)
+
+    def init_memory(self, problem: Any) -> tuple[jax.Array, jax.Array]:
+        """Return what a client keeps: what it sent last, and h_i = 0."""
+        nothing = jnp.zeros_like(jnp.asarray(problem.x0))
+        return nothing, nothing
+
+    def round(self, federation: Federation, state: State, r: Any) -> State:
+        """Send the last average, let the clients step until heads, and average."""
+        del r
+        return State(federation.average(self.client_steps, state.x))  # heads: x_i,t+1 = mean of x_hat_j,t+1
+
+    def flips(self, common: jax.Array) -> jax.Array:
+        """Draw how many tosses it takes until heads; the same for all who share the key."""
+        return jax.random.geometric(jax.random.fold_in(common, COIN), self.p, dtype=jnp.int32)
+
+    def client_steps(self, client: Client, key: jax.Array, memory: tuple, x: jax.Array) -> Reply:
+        """Renew h_i by the average that has arrived, then local steps until the common coin shows heads."""
+        x_hat, h = memory
+        # h_i <- h_i + p/gamma (x_i - x_hat_i) of the last heads; at the start nothing was sent yet. On tails it is nought.
+        h = jnp.where(client.own_round > 0, h + self.p / self.gamma * (x - x_hat), h)
+        steps = self.flips(client.common)
+
+        def local_step(t: Any, x: jax.Array) -> jax.Array:
+            gradient = client.gradient(x, client.sample(jax.random.fold_in(key, t), self.batch_size))
+            return x - self.gamma * (
+                gradient - h
+            )  # x_hat_i = x_i - gamma (grad f_i(x_i) - h_i); on tails x_i = x_hat_i
+
+        x_hat = jax.lax.fori_loop(0, steps, local_step, x)
+        return Reply(x_hat, memory=(x_hat, h), gradients=steps * client.cost(self.batch_size), steps=steps)
