@@ -64,7 +64,7 @@ def print_rows(title: str, rows: list[list[str]]) -> None:
 
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
+        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in rows[1:]:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 140).print(table)

@@ -62,4 +62,9 @@ def test_limits():
     assert claims.below("", "", np.array([0.1, 0.11, 0.12]), 0.2).holds is True
     assert claims.below("", "", np.array([0.1, 0.11, 0.12]), 0.05).holds is False
     assert claims.below("", "", np.array([0.1, 0.3]), 0.2).holds is None
+    large = claims.above("", "", np.array([0.1, 0.11, 0.12]), 0.05)
+    assert (large.holds, large.low < large.value < large.high) == (True, True)
+    assert large.value == pytest.approx(0.11)
+    assert claims.above("", "", np.array([0.1, 0.11, 0.12]), 0.2).holds is False
+    assert claims.above("", "", np.array([0.3]), 0.2).holds is True
     assert claims.summary([claims.exact("x", "y", 1.0, False)])[1] == ["x", "1", "", "does not hold"]

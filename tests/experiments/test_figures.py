@@ -41,6 +41,9 @@ def test_a_figure_ends_in_a_record(module, small, tmp_path):
             for label, runs in figure.groups.items():
                 assert len(runs) == len(record.seeds), label
                 assert figure.metric in runs[0], label
+    assert (
+        len(list((tmp_path / name).glob("*.png"))) == len(list((tmp_path / name).glob("*.svg"))) == len(record.figures)
+    )
     stored = Record.load(tmp_path / name)
     assert json.dumps(stored.to_dict()) == (tmp_path / name / "record.json").read_text()
     assert [claim.holds for claim in stored.claims] == [claim.holds for claim in record.claims]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -78,13 +79,22 @@ def more_local_steps(
 
 
 def below(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
-    """Judge "this number is at most so large" by the mean over seeds."""
-    values = np.asarray(values, float)
-    mean, low, high = (float(part) for part in confidence_band(values))
-    if len(values) == 1:
-        return Claim(text, measured, mean, None, None, bool(mean <= limit), note, own)
+    """Judge "this number is at most so large" by the interval of its mean over seeds."""
+    mean, low, high, several = _interval(values)
     holds = True if high <= limit else (False if low > limit else None)
-    return Claim(text, measured, mean, low, high, holds, note, own)
+    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
+
+
+def above(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+    """Judge "this number is larger than that" by the interval of its mean over seeds."""
+    turned = below(text, measured, -np.asarray(values, float), -limit, note, own)
+    low, high = (None if end is None else -end for end in (turned.high, turned.low))
+    return dataclasses.replace(turned, value=-turned.value, low=low, high=high)
+
+
+def _interval(values: np.ndarray) -> tuple[float, float, float, bool]:
+    mean, low, high = (float(part) for part in confidence_band(np.asarray(values, float)))
+    return mean, low, high, len(values) > 1
 
 
 def exact(text: str, measured: str, value: float, holds: bool, note: str = "", own: bool = False) -> Claim:

@@ -28,7 +28,7 @@ def run(lab: Lab) -> Record:
     seeds = lab.seeds(2, 3)
     rounds = QUICK_ROUNDS if lab.quick else ROUNDS
     runs = len(SMOOTHINGS) * len(LOCAL_STEPS) * len(seeds)
-    lab.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", 2 if lab.quick else 60)
+    lab.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", 1.3 if lab.quick else 50)
     groups: Groups = {}
     for neurons in NEURONS:
         groups |= train(lab, neurons, rounds, seeds)

@@ -25,7 +25,7 @@ Groups = dict[int, list[History]]
 def run(lab: Lab) -> Record:
     """Run the figure, its control with one long step in place of many, and the problem where x matters directly."""
     seeds, rounds = lab.seeds(3, 5), (20 if lab.quick else 100)
-    lab.budget(f"{len(STEPS) * len(seeds)} runs of {rounds} rounds and three smaller sweeps", 2 if lab.quick else 8)
+    lab.budget(f"{len(STEPS) * len(seeds)} runs of {rounds} rounds and three smaller sweeps", 0.6 if lab.quick else 3)
     problem = bilevel.hyper_mnist(data=lab.data)
     groups = learn(lab, problem, rounds, seeds)
     long_step = control(lab, problem, rounds, seeds)

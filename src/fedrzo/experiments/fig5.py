@@ -21,7 +21,7 @@ Groups = dict[int, list[History]]
 def run(lab: Lab) -> Record:
     """Run all H and seeds in one compiled sweep."""
     seeds, rounds = lab.seeds(2, 5), (30 if lab.quick else 150)
-    lab.budget(f"one sweep of {len(STEPS) * len(seeds)} runs of {rounds} rounds", 1.5 if lab.quick else 10)
+    lab.budget(f"one sweep of {len(STEPS) * len(seeds)} runs of {rounds} rounds", 0.5 if lab.quick else 5)
     problem = fair.fair_mnist(regularisation=REGULARISATION, data=lab.data)
     # The lower level is quadratic with Hessian lambda: one full step solves it.
     method = FedRZObl(STEPSIZE, SMOOTHING, 1, BATCH, lower=LocalSGD(batch_size="full", rounds=1), closing=False)

@@ -23,7 +23,7 @@ def run(lab: Lab) -> Record:
     """Run both games in both settings, one compiled sweep each."""
     seeds, rounds = lab.seeds(2, 5), (50 if lab.quick else table4.ROUNDS)
     games = GAMES[:1] if lab.quick else GAMES
-    lab.budget(f"{2 * len(games)} sweeps of {len(STEPS) * len(seeds)} runs of {rounds} rounds", 1.5 if lab.quick else 6)
+    lab.budget(f"{2 * len(games)} sweeps of {len(STEPS) * len(seeds)} runs of {rounds} rounds", 0.5 if lab.quick else 8)
     figures, claims = [], []
     for followers, eta, b in games:
         for setting in ("paper", "certified"):

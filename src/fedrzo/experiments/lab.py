@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedrzo.errors import MissingExtraError
 from fedrzo.experiments.record import Claim, Curves, Record, Setting, Surface, Table
 from fedrzo.files import check_writable, write_file
 from fedrzo.methods import Method
@@ -41,7 +42,6 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
-        self.before = 0.0  # seconds of earlier sittings, as far as their sweeps tell
         if self.out is not None:
             check_writable(self.home, "--out")
 
@@ -103,15 +103,27 @@ class Lab:
         data: dict[str, Any] | None = None,
     ) -> Record:
         """Put together what the reproduction leaves behind, and write it where there is an output folder."""
-        options = (
-            [" --quick"] * self.quick
-            + [f" --seed {self.seed}"] * bool(self.seed)
-            + [f" --out {self.out}"] * bool(self.out)
-        )
+        given = {"--seed": self.seed or None, "--data": self.data, "--out": self.out}
+        options = [" --quick"] * self.quick + [f" {name} {value}" for name, value in given.items() if value is not None]
         record = Record(
             self.name, title, f"fedrzo reproduce {self.name}{''.join(options)}", settings, figures or [], tables or [],
             claims or [], seeds, time.perf_counter() - self.began, self.quick, data=data or {},
         )  # fmt: skip
         if self.out is not None:
             record.save(self.home)
+            self._draw(record)
         return record
+
+    def _draw(self, record: Record) -> None:
+        """Write each figure as PNG and SVG, for papers; the report draws its own from the record."""
+        from fedrzo import plots
+
+        try:
+            for i, figure in enumerate(record.figures, 1):
+                path = self.home / f"{i:02d}-{slug(figure.title)}"
+                if isinstance(figure, Curves):
+                    plots.save(plots.curves(figure.groups, figure.metric, log=figure.log), path)
+                else:
+                    plots.save(plots.surface(figure), path)
+        except MissingExtraError as error:
+            self.say(f"{self.name}: no figures: {error}")

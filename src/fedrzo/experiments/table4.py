@@ -36,7 +36,7 @@ STEPSIZE = 1e-3
 CERTIFIED_STEPSIZE = 1.0  # the loss has curvature c_0 + 2 b s, between 0.1 and 0.3: stable, and fast in 2,000 steps
 CERTIFIED_SMOOTHING = 0.1
 QUADRATURE = 64  # evenly spread demands that stand for the mean over a; losses are nearly linear in a
-QUICK = (10, 20)  # the followers of a quick run
+QUICK = (20, 100)  # the followers of a quick run
 SETTINGS = [
     Setting("R, gamma, alpha, tau", "100, 1e-3, 1e-4 to 1e-8, 20 to 80", "printed in the paper"),
     Setting("clients", 5, "not printed: as in its other experiments"),
