@@ -184,7 +184,8 @@ def reproduce(
         raise InputError(f"reproduce: found {name!r}{nearest(name, (*REPRODUCTIONS, 'all'))}")
     names = REPRODUCTIONS if name == "all" else (name,)
     with contextlib.redirect_stdout(sys.stderr):
-        records = [_reproduce(each, quick, seed or 0, data, out, quiet) for each in names]
+        experiments = _experiments(names, quick, data, quiet)
+        records = [_reproduce(each, quick, seed or 0, data, out, quiet) for each in experiments.items()]
     if json:
         shown = {record.name: record.data or record.to_dict() for record in records}
         output.print_json(shown if name == "all" else shown[name])
@@ -192,14 +193,31 @@ def reproduce(
         output.print_records(records)
 
 
-def _reproduce(name: str, quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool) -> Any:
+def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: bool) -> dict[str, Any]:
+    """Return the experiments of these names, having made sure that their data are there and said how long they take."""
     import importlib
 
+    from fedrzo.data.files import find
+    from fedrzo.experiments.lab import duration
+
+    found = {name: importlib.import_module(f"fedrzo.experiments.{name}") for name in names}
+    for needed in dict.fromkeys(each for module in found.values() for each in getattr(module, "DATA", ())):
+        find(needed, data, True)
+    if len(found) > 1:
+        minutes = sum(module.MINUTES[0 if quick else 1] for module in found.values())
+        _note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
+    return found
+
+
+def _reproduce(
+    experiment: tuple[str, Any], quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool
+) -> Any:
     from fedrzo.experiments.lab import Lab
 
+    name, module = experiment
     lab = Lab(name, quick, seed, out, None if data is None else str(data), not quiet)
     try:
-        return importlib.import_module(f"fedrzo.experiments.{name}").run(lab)
+        return module.run(lab)
     except KeyboardInterrupt:
         _note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
         raise

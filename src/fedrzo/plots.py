@@ -135,11 +135,10 @@ def _scale_metric(panel: Any, picture: Picture) -> None:
     if not picture.log:
         return
     ticker = require("matplotlib.ticker", "plots")
-    means = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in picture.curves])
-    values = np.array(picture.limits or means)
     panel.set_yscale("log")
-    if values.size and values.max() < 30 * values.min():  # too few powers of ten for labels: label 2 and 5 too, or more
-        steps = (1, 2, 5) if values.max() > 5 * values.min() else range(1, 10)
+    low, high = panel.get_ylim()  # bands included
+    if high < 100 * low:  # too few powers of ten for labels: label 2 and 5 too, or more
+        steps = (1, 2, 5) if high > 5 * low else range(1, 10)
         panel.yaxis.set_major_locator(ticker.LogLocator(subs=steps))
         panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         panel.yaxis.set_minor_formatter(ticker.NullFormatter())

@@ -49,7 +49,11 @@ def test_more_local_steps_are_compared_at_equal_rounds_and_at_equal_evaluations(
     """H = 10 is ahead per round only because it works ten times as much: per evaluation it is behind."""
     few = [history(5.0 - 0.2 * np.arange(11) + noise, per_round=1) for noise in (0.0, 0.01, 0.02)]
     many = [history(5.0 - 0.4 * np.arange(11) + noise, per_round=10) for noise in (0.0, 0.011, 0.019)]
-    rounds, evaluations = claims.more_local_steps({1: few, 10: many}, where="here")
+    rounds, evaluations, upper = claims.more_local_steps(
+        {1: few, 10: many}, where="here", costs=("evaluations", claims.UPPER)
+    )
+    assert evaluations.note == "By then H = 10 has made 1 rounds, H = 1 10."
+    assert upper.value == evaluations.value  # there are no gradients here
     assert (rounds.holds, evaluations.holds) == (True, False)
     assert rounds.value == pytest.approx(-2.0, abs=0.01)
     assert evaluations.value == pytest.approx(5 - 0.4 - (5 - 2.0), abs=0.01)
@@ -62,6 +66,9 @@ def test_limits():
     assert claims.below("", "", np.array([0.1, 0.11, 0.12]), 0.2).holds is True
     assert claims.below("", "", np.array([0.1, 0.11, 0.12]), 0.05).holds is False
     assert claims.below("", "", np.array([0.1, 0.3]), 0.2).holds is None
+    assert claims.within("", "", np.array([0.01, -0.01, 0.02]), 0.1).holds is True
+    assert claims.within("", "", np.array([-0.5, -0.51, -0.52]), 0.1).holds is False
+    assert claims.within("", "", np.array([-0.5, 0.5]), 0.1).holds is None
     large = claims.above("", "", np.array([0.1, 0.11, 0.12]), 0.05)
     assert (large.holds, large.low < large.value < large.high) == (True, True)
     assert large.value == pytest.approx(0.11)

@@ -101,6 +101,16 @@ def test_small_results_are_kept_too(tmp_path):
     for _ in range(2):
         assert lab.once("10 followers", functools.partial(compute, 3)) == {"value": 3}
     assert calls == [3]
+    other = Lab("table4", seed=1, out=tmp_path, progress=False)
+    assert other.once("10 followers", functools.partial(compute, 4)) == {"value": 4}
+
+
+def test_data_are_looked_for_before_anything_is_run(tmp_path, capsys):
+    assert main(["reproduce", "all", "--quick", "--data", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "mnist" in err.lower()
+    assert err.count("\n") == 1
 
 
 def test_budget_is_said_before_the_work_starts(small, capsys):

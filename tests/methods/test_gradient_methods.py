@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -38,6 +39,14 @@ def test_constants_are_estimated_and_the_minimum_is_met(method):
     problem = toys.quadratic()
     result = fz.run(method, problem, 300, eval_every=300, progress=False)
     np.testing.assert_allclose(result.x, toys.answer(problem), atol=1e-3)
+
+
+def test_step_lengths_go_on_falling_where_local_steps_depend_on_the_round():
+    """One client at distance d: steps 1/(L + mu t / 2) multiply it by 1 - that, t counting all steps since the start."""
+    problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.array([[2.0], [2.0]])]), np.zeros(1))
+    method = fz.LocalSGD(local_steps=lambda r: jnp.where(r == 0, 5, 2), constants=Constants(0.5, 2.0, 1, 1))
+    left = np.prod([1 - 1 / (2.0 + 0.5 * t / 2) for t in range(9)])
+    np.testing.assert_allclose(fz.run(method, problem, 3, progress=False).x, [2 - 2 * left], rtol=1e-12)
 
 
 def test_fedac_step_is_the_papers():

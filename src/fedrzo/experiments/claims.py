@@ -13,15 +13,23 @@ from fedrzo.experiments.record import Claim
 from fedrzo.picture import spent
 from fedrzo.results import History, confidence_band
 
+UPPER = "upper evaluations"
+COSTS = {"evaluations": "loss evaluations", UPPER: "upper-level evaluations"}
+
+
+def cost(history: History, name: str) -> np.ndarray:
+    """Return a cumulative cost; of upper-level evaluations too, without the gradients of a lower level."""
+    return history["evaluations"] if name == UPPER else spent(history, name)
+
 
 def at_cost(histories: Sequence[History], metric: str, name: str, budget: float) -> np.ndarray:
     """Return each run's metric when it had spent so much, between two rows on the line that joins them."""
-    return np.array([np.interp(budget, spent(history, name), history[metric]) for history in histories])
+    return np.array([np.interp(budget, cost(history, name), history[metric]) for history in histories])
 
 
 def common_budget(groups: Sequence[Sequence[History]], name: str) -> float:
     """Return the largest cost that all runs reached."""
-    return float(min(spent(history, name)[-1] for histories in groups for history in histories))
+    return float(min(cost(history, name)[-1] for histories in groups for history in histories))
 
 
 def final(histories: Sequence[History], metric: str) -> np.ndarray:
@@ -47,7 +55,11 @@ def smaller(text: str, measured: str, left: np.ndarray, right: np.ndarray, note:
 
 
 def more_local_steps(
-    groups: Mapping[int, Sequence[History]], metric: str = "loss", where: str = "", own: bool = False
+    groups: Mapping[int, Sequence[History]],
+    metric: str = "loss",
+    where: str = "",
+    own: bool = False,
+    costs: Sequence[str] = ("evaluations",),
 ) -> list[Claim]:
     """Judge "more local steps are better": each H against the next at equal rounds, the ends at equal evaluations.
 
@@ -55,7 +67,8 @@ def more_local_steps(
         groups: the runs of each H, from few to many, seeds in the same order.
         metric: the column to compare.
         where: what tells this comparison from others, shown behind the claim.
-        own: whether the comparison at equal rounds is ours too; that at equal evaluations always is.
+        own: whether the comparison at equal rounds is ours too; those at equal cost always are.
+        costs: what to make equal besides rounds: `"evaluations"`, and `UPPER` where a lower level takes most of them.
     """
     place = f" ({where})" if where else ""
     word = metric.replace("_", " ")
@@ -67,15 +80,21 @@ def more_local_steps(
                     final(groups[more], metric), final(groups[less], metric),
                     f"Confounded: H = {more} takes {more / less:g} times as many steps.", own)
         )  # fmt: skip
+    return found + [_at_equal(groups, metric, word, place, name) for name in costs]
+
+
+def _at_equal(groups: Mapping[int, Sequence[History]], metric: str, word: str, place: str, name: str) -> Claim:
+    """Compare many with few local steps when both have spent as much."""
     few, many = min(groups), max(groups)
-    budget = common_budget([groups[few], groups[many]], "evaluations")
-    late, early = (at_cost(groups[H], metric, "evaluations", budget) for H in (many, few))
-    found.append(
-        smaller(f"At equal loss evaluations, H = {many} reaches a lower {word} than H = {few}{place}",
-                f"{word} after {budget:,.0f} evaluations (a gradient is three), H = {many} minus H = {few}, paired by seed",
-                late, early, f"The fair comparison; H = {many} sends a {many // few}th of the messages.", own=True)
+    budget = common_budget([groups[few], groups[many]], name)
+    late, early = (at_cost(groups[H], metric, name, budget) for H in (many, few))
+    rounds = {H: at_cost(groups[H], "round", name, budget).mean() for H in (many, few)}
+    counted = "a gradient is three" if name == "evaluations" else "the lower level's gradients not counted"
+    return smaller(
+        f"At equal {COSTS[name]}, H = {many} reaches a lower {word} than H = {few}{place}",
+        f"{word} after {budget:,.0f} evaluations ({counted}), H = {many} minus H = {few}, paired by seed", late, early,
+        f"By then H = {many} has made {rounds[many]:.3g} rounds, H = {few} {rounds[few]:.3g}.", own=True,
     )  # fmt: skip
-    return found
 
 
 def below(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
@@ -90,6 +109,13 @@ def above(text: str, measured: str, values: np.ndarray, limit: float, note: str 
     turned = below(text, measured, -np.asarray(values, float), -limit, note, own)
     low, high = (None if end is None else -end for end in (turned.high, turned.low))
     return dataclasses.replace(turned, value=-turned.value, low=low, high=high)
+
+
+def within(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+    """Judge "this number is between minus and plus so much" by the interval of its mean over seeds."""
+    mean, low, high, several = _interval(values)
+    holds = True if -limit <= low and high <= limit else (False if low > limit or high < -limit else None)
+    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float, float, bool]:

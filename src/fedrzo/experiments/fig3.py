@@ -13,6 +13,8 @@ from fedrzo.results import History
 from fedrzo.zoo import relu
 
 TITLE = "FedRZO_nn on ReLU networks of 4, 20 and 100 neurons (CIFAR-10)"
+MINUTES = (1.3, 50)  # quick and full, on two cores
+DATA = ("cifar10",)
 NEURONS = (4, 20, 100)
 SMOOTHINGS = (0.1, 0.01, 0.001)
 LOCAL_STEPS = (1, 20)
@@ -28,7 +30,7 @@ def run(lab: Lab) -> Record:
     seeds = lab.seeds(2, 3)
     rounds = QUICK_ROUNDS if lab.quick else ROUNDS
     runs = len(SMOOTHINGS) * len(LOCAL_STEPS) * len(seeds)
-    lab.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", 1.3 if lab.quick else 50)
+    lab.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", MINUTES)
     groups: Groups = {}
     for neurons in NEURONS:
         groups |= train(lab, neurons, rounds, seeds)
@@ -91,7 +93,7 @@ def _progress(runs: list[History], rounds: float) -> np.ndarray:
 
 def settings(rounds: int) -> list[Setting]:
     """Return every choice."""
-    shared = [setting for setting in network_settings(BATCH) if setting.name != "gamma"]
+    shared = [setting for setting in network_settings(BATCH, images=50_000) if setting.name != "gamma"]
     return [
         Setting("neurons", list(NEURONS), "printed in the paper"),
         Setting("eta", list(SMOOTHINGS), "printed in the paper"),

@@ -20,6 +20,11 @@ from fedrzo.run import sweep
 from fedrzo.spec import slug
 
 
+def duration(minutes: float) -> str:
+    """Return a rough time in words."""
+    return f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+
+
 @dataclasses.dataclass
 class Lab:
     """One reproduction at work.
@@ -42,6 +47,7 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
+        self.worked = 0.0  # seconds that the parts took, in this sitting or an earlier one
         if self.out is not None:
             check_writable(self.home, "--out")
 
@@ -56,10 +62,10 @@ class Lab:
         if self.progress:
             print(text, file=sys.stderr)
 
-    def budget(self, text: str, minutes: float) -> None:
-        """Say what is going to be done and how long that took on two cores."""
+    def budget(self, text: str, minutes: tuple[float, float]) -> None:
+        """Say what is going to be done and how long its quick or full version takes on two cores."""
         kept = "" if self.out else "; with --out it is kept, and continued after an interruption"
-        shown = f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+        shown = duration(minutes[0] if self.quick else minutes[1])
         self.say(f"{self.name}{' (quick)' if self.quick else ''}: {text}; about {shown} on two cores{kept}")
 
     def seeds(self, quick: int, full: int) -> list[int]:
@@ -72,25 +78,32 @@ class Lab:
         """Run a sweep in one compiled program, or go on with it where an earlier sitting stopped."""
         self.say(f"{self.name}: {label}")
         folder = None if self.out is None else self._kept(label)
-        return sweep(
+        found = sweep(
             method, problem, rounds, seeds, eval_every=eval_every, progress=self.progress, checkpoint=folder,
             resume=folder is not None, **grid,
         )  # fmt: skip
+        self.worked += float(found.results[0][0].history["seconds"][-1])  # earlier sittings included
+        return found
 
     def once(self, label: str, compute: Callable[[], Any]) -> Any:
         """Return what `compute` returns, plain values, from an earlier sitting if there was one."""
         path = None if self.out is None else self._kept(label) / "value.json"
         if path is not None and path.exists():
-            return json.loads(path.read_text())
-        self.say(f"{self.name}: {label}")
-        value = compute()
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, json.dumps(value).encode())
-        return value
+            kept = json.loads(path.read_text())
+        else:
+            self.say(f"{self.name}: {label}")
+            began = time.perf_counter()
+            kept = {"value": compute(), "seconds": time.perf_counter() - began}
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_file(path, json.dumps(kept).encode())
+        self.worked += kept["seconds"]
+        return kept["value"]
 
     def _kept(self, label: str) -> Path:
-        return self.home / ("quick" if self.quick else "full") / slug(label)
+        """Return where a part is kept; other versions and other seeds lie elsewhere."""
+        version = ("quick" if self.quick else "full") + (f"-seed-{self.seed}" if self.seed else "")
+        return self.home / version / slug(label)
 
     def record(
         self,
@@ -107,7 +120,7 @@ class Lab:
         options = [" --quick"] * self.quick + [f" {name} {value}" for name, value in given.items() if value is not None]
         record = Record(
             self.name, title, f"fedrzo reproduce {self.name}{''.join(options)}", settings, figures or [], tables or [],
-            claims or [], seeds, time.perf_counter() - self.began, self.quick, data=data or {},
+            claims or [], seeds, max(self.worked, time.perf_counter() - self.began), self.quick, data=data or {},
         )  # fmt: skip
         if self.out is not None:
             record.save(self.home)

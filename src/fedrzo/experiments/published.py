@@ -12,6 +12,7 @@ from fedrzo.zoo import mpecs, published
 from fedrzo.zoo.entry import Entry, solve
 
 TITLE = "Published problems with a known answer"
+MINUTES = (2, 6)  # quick and full, on two cores
 # Projections onto polygons take long to compile, and these take thousands of rounds.
 LONG = (
     "outrata31",
@@ -33,7 +34,7 @@ def entries(quick: bool = False) -> list[Entry]:
 def run(lab: Lab) -> Record:
     """Solve them one after another; `data` holds `problems`, with the entries of `fedrzo.zoo.entry.solve`."""
     chosen = entries(lab.quick)
-    lab.budget(f"{len(chosen)} problems", 2 if lab.quick else 6)
+    lab.budget(f"{len(chosen)} problems", MINUTES)
     problems = [lab.once(entry.name, functools.partial(solve, entry, lab.seed)) for entry in chosen]
     worst = max(problems, key=lambda problem: problem["gap"])
     claim = exact(

@@ -15,15 +15,15 @@ import jax.numpy as jnp
 from fedrzo.client import Client
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import batch, count, method, positive, set_fields, static
+from fedrzo.methods.base import batch, constant, count, method, set_fields, static
 from fedrzo.methods.hypergradient import (
     HypergradientMethod,
     Oracles,
     Point,
     check_full,
+    constant_or_none,
     into_ball,
     length,
-    positive_or_none,
     retreat,
     start,
 )
@@ -80,12 +80,12 @@ class FedBiOAcc(HypergradientMethod):
         numbers = ("stepsize", "lower_stepsize", "momentum", "scale", "offset", "radius")
         set_fields(
             self,
-            **{name: positive(getattr(self, name), name) for name in numbers},
+            **{name: constant(getattr(self, name), name) for name in numbers},
             local_steps=count(self.local_steps, "local_steps"),
             batch_size=batch(self.batch_size),
             first_batch_size=batch(self.batch_size if self.first_batch_size is None else self.first_batch_size),
         )
-        positive_or_none(self, "system_stepsize", "lower_momentum", "system_momentum")
+        constant_or_none(self, "system_stepsize", "lower_momentum", "system_momentum")
         for name in ("momentum", "lower_momentum", "system_momentum"):
             c = getattr(self, name)
             if c is not None and not isinstance(c, jax.core.Tracer) and c * self.rate(0) ** 2 > 1 + 1e-12:

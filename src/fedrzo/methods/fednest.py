@@ -16,7 +16,7 @@ from fedrzo.client import Client
 from fedrzo.federation import Federation, Reply
 from fedrzo.hierarchical import Minimax
 from fedrzo.methods.base import Schedule, at, batch, count, method, positive, set_fields, static
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full, positive_or_none
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full, constant_or_none
 
 
 class NestState(NamedTuple):
@@ -49,7 +49,7 @@ class Nested(HypergradientMethod):
             },
             batch_size=batch(self.batch_size),
         )
-        positive_or_none(self, "neumann_stepsize")
+        constant_or_none(self, "neumann_stepsize")
 
     def prepare(self, problem: Any) -> Any:
         """Note whether the indirect term vanishes, and set the series' step to 1/l where none was given."""

@@ -88,7 +88,9 @@ class FedRZObl(LowerClosing, Method):
     solves = (Bilevel,)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lower, Method) or Nonsmooth not in self.lower.solves or not self.lower.serves_below:
+        if isinstance(self.lower, Method) and not self.lower.serves_below:
+            raise InputError(f"lower: {type(self.lower).__name__} cannot solve a lower level; use fz.FedRZOnn or fz.FedZO")
+        if not isinstance(self.lower, Method) or Nonsmooth not in self.lower.solves:
             raise InputError(
                 f"lower: found {type(self.lower).__name__}; pass a single-level method such as fz.LocalSGD()"
             )

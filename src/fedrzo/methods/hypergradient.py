@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from fedrzo.client import FULL, Client, check_batch_size
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import Method, at, positive, set_fields
+from fedrzo.methods.base import Method, at, constant, positive, set_fields
 
 PyTree = Any
 
@@ -169,6 +169,13 @@ def positive_or_none(self: Any, *names: str) -> None:
     for name in names:
         value = getattr(self, name)
         set_fields(self, **{name: None if value is None else positive(value, name)})
+
+
+def constant_or_none(self: Any, *names: str) -> None:
+    """Check fields that are positive numbers, the same in all rounds, or None for a default made of others."""
+    for name in names:
+        value = getattr(self, name)
+        set_fields(self, **{name: None if value is None else constant(value, name)})
 
 
 def length(self: Any, r: Any, *names: str) -> Any:

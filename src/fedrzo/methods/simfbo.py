@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedrzo.client import Client
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.methods.base import Schedule, at, batch, constant, count, method, positive, set_fields, static
 from fedrzo.methods.hypergradient import (
     HypergradientMethod,
     Oracles,
@@ -71,7 +71,7 @@ class SimFBO(HypergradientMethod):
             lower_stepsize=positive(self.lower_stepsize, "lower_stepsize"),
             local_steps=tuple(count(n, "local_steps") for n in steps) if several else count(steps, "local_steps"),  # type: ignore[union-attr]
             batch_size=batch(self.batch_size),
-            radius=positive(self.radius, "radius"),
+            radius=constant(self.radius, "radius"),
         )
         names = ("system_stepsize", "server_stepsize", "server_lower_stepsize", "server_system_stepsize")
         positive_or_none(self, *names)

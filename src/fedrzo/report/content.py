@@ -29,9 +29,12 @@ def page(found: list[Found], claims: dict[str, int], checks: dict[str, int]) -> 
         "title": f"fedrzo report: {', '.join(names)}",
         "lead": f"{count(figures, 'figure')} and {count(tables, 'table')} from {count(len(found), 'experiment')}.",
         "claims_line": all_verdicts(claims, checks),
-        "verdicts": [{"kind": kind, "words": WORDS[kind], "count": n} for kind, n in claims.items()],
         "lists": [
-            {"title": title, "own": own}
+            {
+                "title": title,
+                "own": own,
+                "verdicts": [{"kind": kind, "words": WORDS[kind], "count": n} for kind, n in verdicts.items()],
+            }
             for title, own, verdicts in (("The paper's claims", False, claims), ("Our own checks", True, checks))
             if sum(verdicts.values())
         ],
