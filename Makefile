@@ -25,10 +25,10 @@ report: $(READY) ## the paper's figures and tables, quick version, in one page: 
 	$(BIN)/fedrzo report runs
 
 test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 test-slow: $(READY) ## the tests that take minutes
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 lint: $(READY) ## linter and formatter, as CI runs them
 	$(BIN)/ruff check .
