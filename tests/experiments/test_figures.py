@@ -29,7 +29,11 @@ def small(monkeypatch):
     monkeypatch.setattr(fig6, "GAMES", ((10, 1.0, 0.5),))
 
 
-@pytest.mark.parametrize("module", [fig1, fig2, fig3, fig4, fig5, fig6, fig7], ids=lambda m: m.__name__[-4:])
+FAST = (fig1, fig6, fig7)
+SLOW = tuple(pytest.param(module, marks=pytest.mark.slow) for module in (fig2, fig3, fig4, fig5))  # many programs each
+
+
+@pytest.mark.parametrize("module", [*FAST, *SLOW], ids=lambda m: m.__name__[-4:])
 def test_a_figure_ends_in_a_record(module, small, tmp_path):
     name = module.__name__.rsplit(".", 1)[1]
     record = module.run(Lab(name, quick=True, out=tmp_path, progress=False))

@@ -30,8 +30,12 @@ def case(method, **changes):
 
 test_conformance = suite(case(fz.FedAvg(0.1, 4, batch_size=2), stepsize=0.05, local_steps=3))
 # Eight samples each and batches of three: 1.5 passes take four steps.
-test_conformance_epochs = suite(case(fz.FedAvg(0.1, batch_size=3, epochs=1.5), stepsize=0.05, epochs=2.0))
-test_conformance_pr_sgd = suite(case(fz.FedAvg(batch_size=2, schedule="PR-SGD", budget=400), budget=20_000))
+test_conformance_epochs = pytest.mark.slow(
+    suite(case(fz.FedAvg(0.1, batch_size=3, epochs=1.5), stepsize=0.05, epochs=2.0))
+)
+test_conformance_pr_sgd = pytest.mark.slow(
+    suite(case(fz.FedAvg(batch_size=2, schedule="PR-SGD", budget=400), budget=20_000))
+)
 
 
 def unequal(weights="samples"):

@@ -29,7 +29,7 @@ def case(method, **changes):
 
 test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
 test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=Constants(1.0, 1.0, 4, 6))))
-test_lfd_conformance = suite(case(fz.LFD(0.1, 4, batch_size=2)))
+test_lfd_conformance = pytest.mark.slow(suite(case(fz.LFD(0.1, 4, batch_size=2))))  # the steps of LocalSGD
 
 
 @pytest.mark.parametrize(
