@@ -89,7 +89,9 @@ class FedRZObl(LowerClosing, Method):
 
     def __post_init__(self) -> None:
         if isinstance(self.lower, Method) and not self.lower.serves_below:
-            raise InputError(f"lower: {type(self.lower).__name__} cannot solve a lower level; use fz.FedRZOnn or fz.FedZO")
+            raise InputError(
+                f"lower: {type(self.lower).__name__} cannot solve a lower level; use fz.FedRZOnn or fz.FedZO"
+            )
         if not isinstance(self.lower, Method) or Nonsmooth not in self.lower.solves:
             raise InputError(
                 f"lower: found {type(self.lower).__name__}; pass a single-level method such as fz.LocalSGD()"
