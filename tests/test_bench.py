@@ -99,6 +99,7 @@ def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
             assert least < end["loss"] < found["start"]
             assert end["low"] < end["loss"] < end["high"]
         assert not entry["diverged"]
+        assert (entry["fields"]["local_steps"], entry["fields"]["batch_size"]) == (10, 8)
         assert not entry["edge_of_grid"]
         chosen = entry["grid"].index(entry["stepsize"])
         assert entry["grid_loss"][chosen] == min(loss for loss in entry["grid_loss"] if loss is not None)

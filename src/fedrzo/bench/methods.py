@@ -28,6 +28,7 @@ from fedrzo.run import sweep
 from fedrzo.spec import slug
 
 PROBLEM = "relu-digits"
+SEEDS = 5
 ROUNDS, QUICK_ROUNDS = 300, 40  # of ten gradient steps a client: what the budget is by default
 HIERARCHICAL = 10  # times as much where there is a lower level to be solved too,
 LEAST, QUICK_LEAST = 30, 10  # and there no less than so many rounds of the costliest method
@@ -133,6 +134,7 @@ class Contest:
         return {
             "name": self.candidate.name,
             "method": repr(method),
+            "fields": {field.name: _show(getattr(method, field.name)) for field in dataclasses.fields(method)},  # type: ignore[arg-type]
             "stepsize": self.stepsize,
             "grid": grid,
             "grid_loss": [_plain(self.tried[value]) for value in grid],
@@ -167,7 +169,7 @@ def read(history: History, budget: str, budgets: dict[str, float]) -> dict[str, 
 def run(
     problem: str = PROBLEM,
     budget: int | None = None,
-    seeds: int = 5,
+    seeds: int = SEEDS,
     seed: int = 0,
     out: str | Path | None = None,
     quick: bool = False,
@@ -189,7 +191,7 @@ def run(
     Returns:
         Budgets, one entry per method, and the methods that refused the problem, with the reason.
     """
-    _check(budget, seeds, out)
+    _check(budget, seeds, seed, out)
     made = zoo.make(problem)
     candidates, refused = applicable(made)
     cap = QUICK_CAP if quick else CAP
@@ -330,6 +332,11 @@ def _remarks(entry: dict[str, Any]) -> list[str]:
     return [*marks, f"capped in {' and '.join(capped)}"] if capped else marks
 
 
+def _show(value: Any) -> Any:
+    """Return a method's field in plain values, defaults included."""
+    return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
 def _rank(loss: float | None) -> float:
     return math.inf if loss is None or not math.isfinite(loss) else loss
 
@@ -338,7 +345,9 @@ def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _check(budget: int | None, seeds: int, out: str | Path | None) -> None:
+def _check(budget: int | None, seeds: int, seed: int, out: str | Path | None) -> None:
+    if seed < 0:
+        raise InputError(f"--seed: found {seed}; pass a whole number of at least 0")
     if budget is not None and budget < 1:
         raise InputError(f"--budget: found {budget}; pass a whole number of loss evaluations, at least 1")
     if seeds < 1:
