@@ -1,7 +1,8 @@
 """Federated optimisation of nonsmooth, nonconvex and hierarchical problems from loss values alone."""
 
-from fedrzo import engines, sets, vi
+from fedrzo import engines, sets, theory, vi
 from fedrzo.blackbox import blackbox
+from fedrzo.certify import Certificate, certified, certify
 from fedrzo.clientdata import ClientData, Sampler
 from fedrzo.errors import CheckpointError, DivergedError, FedrzoError, InputError
 from fedrzo.federation import Cost, Federation, Gathered, Reply
@@ -42,6 +43,7 @@ __all__ = [
     "LFD",
     "ZSOL",
     "Bilevel",
+    "Certificate",
     "CheckpointError",
     "ClientData",
     "Cost",
@@ -79,10 +81,13 @@ __all__ = [
     "Sweep",
     "TwoStage",
     "blackbox",
+    "certified",
+    "certify",
     "engines",
     "method",
     "run",
     "sets",
     "sweep",
+    "theory",
     "vi",
 ]

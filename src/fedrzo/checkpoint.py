@@ -17,13 +17,14 @@ NAME = "checkpoint.npz"
 
 
 class Checkpoint(NamedTuple):
-    """A stored run: which one, how far it is, its histories and its engine's arrays."""
+    """A stored run: which one, how far it is, its histories, its engine's arrays, and how its stepsizes were found."""
 
     identity: dict[str, Any]
     round: int
     seconds: float
     histories: list[dict[str, list]]
     arrays: list[np.ndarray]
+    tunings: list[dict[str, Any] | None]
 
     def write(self, folder: Path) -> None:
         """Store the checkpoint; the former one stays until this one is whole."""
@@ -32,6 +33,7 @@ class Checkpoint(NamedTuple):
             "round": self.round,
             "seconds": self.seconds,
             "histories": self.histories,
+            "tunings": self.tunings,
         }
         entries: dict[str, Any] = {f"array_{i:04d}": array for i, array in enumerate(self.arrays)}
         buffer = io.BytesIO()
@@ -52,15 +54,21 @@ class Checkpoint(NamedTuple):
             raise CheckpointError(
                 f"checkpoint: {path} is damaged ({type(error).__name__}); delete it to start anew, or restore a copy"
             ) from None
-        return cls(header["identity"], header["round"], header["seconds"], header["histories"], arrays)
+        histories = header["histories"]
+        tunings = header.get("tunings", [None] * len(histories))
+        return cls(header["identity"], header["round"], header["seconds"], histories, arrays, tunings)
 
     def check(self, identity: dict[str, Any], arrays: list[np.ndarray], folder: Path) -> None:
         """Refuse to go on with another run than the one that was stored."""
+        self.check_identity(identity, folder)
+        if [(a.shape, a.dtype) for a in self.arrays] != [(a.shape, a.dtype) for a in arrays]:
+            raise CheckpointError(f"checkpoint: the arrays in {folder} do not fit this run; use another folder")
+
+    def check_identity(self, identity: dict[str, Any], folder: Path) -> None:
+        """Refuse to go on with other settings, data or keys."""
         for name, value in identity.items():
             if self.identity.get(name) != value:
                 raise CheckpointError(
                     f"checkpoint: {folder} holds a run with {name} = {self.identity.get(name)!r}, this one has {value!r}; "
                     "use another folder, or resume=False to start anew"
                 )
-        if [(a.shape, a.dtype) for a in self.arrays] != [(a.shape, a.dtype) for a in arrays]:
-            raise CheckpointError(f"checkpoint: the arrays in {folder} do not fit this run; use another folder")

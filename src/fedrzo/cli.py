@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedrzo.spec import Spec
 
 REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
-BENCHES = ("methods",)
+BENCHES = ("methods", "theory")
 SOLVE_ROUNDS = 200
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
 SOLVE_METHOD: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
@@ -246,11 +246,13 @@ def report(
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.")],
-    problem: Annotated[str | None, typer.Argument(help="A problem of `fedrzo list`; relu-digits if not given.")] = None,
+    problem: Annotated[
+        str | None, typer.Argument(help="For methods: a problem of `fedrzo list`; relu-digits if not given.")
+    ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 5,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each setting; 5 for methods, 16 for theory.")] = None,
     seed: Seed = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the table, the figure and the histories there.")
@@ -259,13 +261,14 @@ def bench(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Compare methods on one problem: each with its best stepsize, at equal evaluations and at equal bytes."""
+    """Compare methods on one problem, at equal evaluations and at equal bytes; or the theorems with runs."""
     if name not in BENCHES:
         raise InputError(f"bench: found {name!r}{nearest(name, BENCHES)}")
     import importlib
 
     module = importlib.import_module(f"fedrzo.bench.{name}")
-    options = {"problem": problem or module.PROBLEM, "budget": budget, "seeds": seeds, "seed": seed or 0}
+    runs = module.SEEDS if seeds is None else seeds
+    options = {"problem": problem or module.PROBLEM, "budget": budget, "seeds": runs, "seed": seed or 0}
     with contextlib.redirect_stdout(sys.stderr):
         found = module.run(**options, out=out, quick=quick, progress=not quiet)
     if json:

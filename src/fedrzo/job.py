@@ -24,11 +24,14 @@ CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at th
 class Job:
     """A run as Python sees it: a session of some engine, the histories so far, and the clock."""
 
-    def __init__(self, case: Any, session: Any, folder: Path | None, log: tuple[Callable[[Row], None], ...]) -> None:
+    def __init__(
+        self, case: Any, session: Any, folder: Path | None, log: tuple[Callable[[Row], None], ...], watch: Any = None
+    ) -> None:
         self.case = case
         self.session = session
         self.folder = folder
         self.log = log
+        self.watch = watch  # a stopping rule that looks at x itself and has columns of its own
         self.histories = [History() for _ in case.methods]
         self.before = 0.0
         self.began = time.perf_counter()
@@ -57,6 +60,8 @@ class Job:
         if stored.round % self.case.eval_every and stored.round < self.case.rounds:
             for history in self.histories:
                 history.drop_last()  # a shorter run's last row; a straight run has none there
+        if self.watch is not None:
+            self.watch.restore(self.histories[0].last)
         self.before, self.stored = stored.seconds, stored.seconds
 
     def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
@@ -69,7 +74,7 @@ class Job:
                         f"{value:.6g}: the loss differs; use another folder, or resume=False to start anew"
                     )
 
-    def go(self, progress: bool, stop: Callable[[Row], bool] | None) -> None:
+    def go(self, progress: bool) -> None:
         """Run to the end, or until `stop` says so."""
         rounds = self.case.rounds
         with Bar(rounds, self.session.round, progress) as bar, self._saving_on_interrupt():
@@ -77,11 +82,11 @@ class Job:
                 self._append_rows()
                 self._check_finite_start()
             bar.show(self.session.round, self.histories[0].last)
-            while self.session.round < rounds:
+            while self.session.round < rounds and not (self.watch is not None and self.watch.done):
                 every = self.case.eval_every
                 self._chunk(min(every - self.session.round % every, rounds - self.session.round))
                 bar.show(self.session.round, self.histories[0].last)
-                if stop is not None and stop(self.histories[0].last):
+                if self.watch is None and self.case.stop is not None and self.case.stop(self.histories[0].last):
                     break
         self.store()
 
@@ -98,8 +103,13 @@ class Job:
     def _append_rows(self) -> None:
         metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
         for i, (history, cost) in enumerate(zip(self.histories, costs, strict=True)):
+            tuning = self.case.tunings[i]
+            if tuning is not None and self.session.round > 0:  # row 0 is the start, which nothing was spent on
+                cost = cost.plus(**tuning.cost._asdict())
             row: Row = {"round": self.session.round, **cost._asdict(), "seconds": seconds}
             row |= {name: float(values[i]) for name, values in metrics.items()}
+            if self.watch is not None:
+                row |= self.watch.columns(self.session.round, self.session.states()[0].x)
             history.append(row)
         self.whole = True
         for sink in self.log:
@@ -132,9 +142,10 @@ class Job:
         if self.folder is None:
             return
         histories = [history.to_dict() for history in self.histories]
-        Checkpoint(self.case.identity, self.session.round, self.seconds, histories, self.session.store()).write(
-            self.folder
-        )
+        found = [None if tuning is None else tuning.to_dict() for tuning in self.case.tunings]
+        Checkpoint(
+            self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found
+        ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
 
     @contextlib.contextmanager

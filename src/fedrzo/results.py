@@ -108,6 +108,13 @@ class Result:
     y: Any = None
     problem: Any = dataclasses.field(default=None, compare=False)
 
+    @property
+    def tuning(self) -> Any:
+        """How the stepsize was found (a `fedrzo.tuning.Tuning`), where it was `"auto"`; else None."""
+        from fedrzo.tuning import Tuning
+
+        return Tuning.from_dict(self.spec["tuning"]) if "tuning" in self.spec else None
+
     def lower(self, xi: Any) -> Any:
         """Return an accurate lower-level solution at x for one scenario of a two-stage problem."""
         if not hasattr(self.problem, "lower"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 from fedrzo import engines
+from fedrzo.certify.stopping import Certified
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
 from fedrzo.job import Job, Row
@@ -21,6 +23,7 @@ from fedrzo.problems import Problem
 from fedrzo.pytrees import fingerprint
 from fedrzo.results import Result, Sweep
 from fedrzo.startup import check_start, feasible_start
+from fedrzo.tuning import Tuning, tuned, tunings
 
 
 def run(
@@ -35,7 +38,7 @@ def run(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     log: Iterable[Callable[[Row], None]] = (),
-    stop: Callable[[Row], bool] | None = None,
+    stop: Callable[[Row], bool] | Certified | None = None,
 ) -> Result:
     """Solve a problem by a method.
 
@@ -51,13 +54,13 @@ def run(
         checkpoint: a folder to store the run in as it goes.
         resume: go on from the checkpoint, if there is one.
         log: functions called with each new row.
-        stop: called with each new row; the run ends when it returns True.
+        stop: called with each new row; the run ends when it returns True. Or `fz.certified(epsilon=..., every=...)`.
 
     Returns:
         The last average, its projection, and the history.
     """
-    case = Case([method], problem, [_key(key)], rounds, clients_per_round, eval_every)
-    [result] = _run(case, engine, progress, checkpoint, resume, tuple(log), stop)
+    case = Case([method], problem, [_key(key)], rounds, clients_per_round, eval_every, stop)
+    [result] = _run(case, engine, progress, checkpoint, resume, tuple(log))
     return result
 
 
@@ -99,7 +102,7 @@ def sweep(
     pairs = list(itertools.product(settings, chosen))
     methods = [dataclasses.replace(method, **setting) for setting, _ in pairs]  # type: ignore[type-var]
     case = Case(methods, problem, [_key(seed) for _, seed in pairs], rounds, clients_per_round, eval_every)
-    results = _run(case, "simulation", progress, checkpoint, resume, (), None)
+    results = _run(case, "simulation", progress, checkpoint, resume, ())
     per = len(chosen)
     return Sweep(settings, [results[i * per : (i + 1) * per] for i in range(len(settings))])
 
@@ -114,6 +117,8 @@ class Case:
     rounds: int
     clients_per_round: int | None
     eval_every: int
+    stop: Callable[[Row], bool] | Certified | None = None
+    tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -148,19 +153,23 @@ class Case:
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
             "clients_per_round": self.clients_per_round,
             "eval_every": self.eval_every,
+            # A certificate adds columns and is part of what is computed; what another stop does cannot be stored.
+            "stop": repr(self.stop) if isinstance(self.stop, Certified) else None,
         }
 
     def spec(self, i: int, engine: str) -> dict[str, Any]:
         """Return one run's settings in plain values."""
         size = {} if self.clients_per_round is None else {"clients_per_round": self.clients_per_round}
+        tuning = self.tunings[i] if self.tunings else None
         return {
-            "method": repr(self.methods[i]),
+            "method": repr(tuned(self.methods[i], tuning)),
             "problem": repr(self.problem),
             "rounds": int(self.rounds),
             "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
             "engine": engine,
             "eval_every": int(self.eval_every),
             **size,
+            **({} if tuning is None else {"tuning": tuning.to_dict()}),
         }
 
 
@@ -171,7 +180,6 @@ def _run(
     checkpoint: str | Path | None,
     resume: bool,
     log: tuple[Callable[[Row], None], ...],
-    stop: Callable[[Row], bool] | None,
 ) -> list[Result]:
     engine = engines.get(engine)
     folder = None if checkpoint is None else Path(checkpoint)
@@ -179,15 +187,20 @@ def _run(
         raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")
     if folder is not None:
         check_writable(folder, "checkpoint")
+    watch = case.stop.begin(case, engine) if isinstance(case.stop, Certified) else None
+    began = time.perf_counter()
     with case.problem.precision():
         problem = feasible_start(case.problem)
         check_start(problem, case.methods[0])
         methods = [method.prepare(problem) for method in case.methods]
+        case.tunings = tunings(case, methods, problem, engine, folder if resume else None, progress)
+        methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
-        job = Job(case, session, folder, log)
+        job = Job(case, session, folder, log, watch)
+        job.began = began  # a search for a stepsize takes time too
         if resume and folder is not None:
             job.resume(folder)
-        job.go(progress, stop)
+        job.go(progress)
         return job.results(engine.name)
 
 

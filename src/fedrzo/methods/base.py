@@ -15,7 +15,8 @@ from fedrzo.errors import InputError
 from fedrzo.federation import Federation
 from fedrzo.problems import Nonsmooth, Problem
 
-Schedule = float | int | Callable[[Any], Any]
+Schedule = float | int | str | Callable[[Any], Any]
+AUTO = "auto"  # a stepsize that is searched for before the run; see `fedrzo.tuning`
 
 
 class State(NamedTuple):
@@ -213,9 +214,15 @@ def check_zeroth_order(self: Any) -> None:
     """Check the fields that all methods of the FedRZO family share."""
     if callable(self.smoothing):
         raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
+    if isinstance(self.stepsize, str) and self.stepsize != AUTO:
+        raise InputError(f'stepsize: found {self.stepsize!r}; pass a positive number, or "auto"')
+    if isinstance(getattr(getattr(self, "lower", None), "stepsize", None), str):
+        raise InputError(
+            'lower: found stepsize "auto"; only the stepsize of the upper level is searched for: pass a number'
+        )
     set_fields(
         self,
-        stepsize=positive(self.stepsize, "stepsize"),
+        stepsize=AUTO if isinstance(self.stepsize, str) else positive(self.stepsize, "stepsize"),
         smoothing=positive(self.smoothing, "smoothing"),
         local_steps=count(self.local_steps, "local_steps"),
         batch_size=batch(self.batch_size),

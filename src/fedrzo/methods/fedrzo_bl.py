@@ -101,6 +101,24 @@ class FedRZObl(LowerClosing, Method):
         check_zeroth_order(self)
         set_fields(self, lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"))
 
+    @classmethod
+    def from_theory(
+        cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
+    ) -> FedRZObl:
+        """Return this method with the step size and the local steps that Theorem 2 prescribes.
+
+        Args:
+            problem: what is to be solved.
+            budget: K, local iterations of each client; run ceil(K / local_steps) rounds.
+            smoothing: eta.
+            constants: those that are known, such as `{"lipschitz": 1.0}`, as `fz.theory.for_problem` takes them; the others
+                are estimated, with a warning.
+            fields: other fields of the method.
+        """
+        from fedrzo.theory.problem import prescribed
+
+        return prescribed(cls, problem, budget, smoothing, constants, fields)
+
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, before anything starts."""
         super().check(problem)

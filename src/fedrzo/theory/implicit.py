@@ -1,0 +1,160 @@
+"""Theorem 2: FedRZO_bl on a bilevel or minimax problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedrzo.methods.base import count, positive
+from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
+
+
+@dataclass(frozen=True)
+class LowerCase:
+    """One of Remark 4's three lower-level methods.
+
+    Attributes:
+        rounds: communications in the last upper round's call; both points x+v and x-v travel in them.
+        total_rounds: communications of all calls of a run, without the upper level's own R; for LFD at most so many.
+        order: Table 3's total in m and K, up to constants.
+    """
+
+    rounds: int
+    total_rounds: int
+    order: float
+
+
+@dataclass(frozen=True, repr=False)
+class BilevelPlan(Plan):
+    """What Theorem 2 prescribes.
+
+    Attributes:
+        lower_steps: steps of a client in the last upper round's call to the lower level.
+        total_lower_steps: at most so many in all calls together.
+        lower: what that means in communications with Local SGD, FedAC and LFD (Remark 4 and Table 3).
+    """
+
+    lower_steps: int = 0
+    total_lower_steps: int = 0
+    lower: Mapping[str, LowerCase] = field(default_factory=dict)
+
+    def _more(self) -> list[str]:
+        cases = ", ".join(f"{name} {case.total_rounds:,}" for name, case in self.lower.items())
+        return [f"lower steps  up to {self.lower_steps:,} a call; communications in all: {cases}"]
+
+
+def bilevel(
+    clients: int,
+    dim: int,
+    smoothing: float,
+    lipschitz: float,
+    *,
+    lipschitz_y: float,
+    cross_lipschitz: float,
+    modulus: float,
+    dissimilarity: tuple[float, float] = (0.0, 0.0),
+    inexactness: float = 0.0,
+    gap: float | None = None,
+    budget: int | None = None,
+    epsilon: float | None = None,
+    stepsize: float | None = None,
+    local_steps: int | None = None,
+) -> BilevelPlan:
+    """Return what Theorem 2 prescribes for FedRZO_bl, and its error bound term by term.
+
+    Corrected here:
+
+    * The double 1/m: the printed Theta_1 contains 1/m and is divided by m again. It is divided once.
+    * Even that one 1/m asks for independent directions, and Algorithm 2 draws one for all clients in a round: averaging does
+      not reduce its variance. The term `shared direction` adds what is missing, so that the sum is a bound; it is 0 for m = 1.
+    * Theta_3 on eps_r: it carries (L_xy/mu)^2, which the bound on the inexactness does not have. eps_r is multiplied by
+      5 n^2/eta^2 L_y^2 alone.
+    * The accuracy eps_r is needed at x - v and x + v, the points of the two-sided estimator; printed are x and x + v.
+    * The factor 1/eta^2 that `nonsmooth` speaks of: with sets, gamma <= eta/(4H) is asked for too.
+
+    Not corrected, since nothing is known to put in its place: for H > 1 the proof takes the estimate to be unbiased at every
+    local step, although later local steps depend on the round's direction. For H > 1 the bound is not proved.
+
+    Args:
+        clients: m.
+        dim: n, of the upper level.
+        smoothing: eta.
+        lipschitz: L0_imp, of the implicit loss f(x, y(x), xi); the largest over clients of its root mean square over samples.
+        lipschitz_y: L_0,y^f, of the upper loss in y; likewise.
+        cross_lipschitz: L_0,x^grad h, of grad_y h in x. Over the modulus it is the Lipschitz constant of y(x).
+        modulus: mu, the strong convexity of the lower loss.
+        dissimilarity: B1 and B2, as for `nonsmooth`.
+        inexactness: C, where T lower steps give E||y - y(x)||^2 <= C/(m T); 0 for exact lower solutions.
+        gap: f_eta(x0) - inf f_eta.
+        budget: K.
+        epsilon: or a target for E||grad f_eta||^2.
+        stepsize: evaluate the bound at this gamma instead of the prescribed one.
+        local_steps: and at this H.
+    """
+    m, n, eta, L0, Ly, Lxy, mu = check(
+        clients=clients, dim=dim, smoothing=smoothing, lipschitz=lipschitz,
+        lipschitz_y=lipschitz_y, cross_lipschitz=cross_lipschitz, modulus=modulus,
+    ).values()  # fmt: skip
+    b1, b2 = check_dissimilarity(dissimilarity)
+    gap, C = check_optional(gap, "gap"), check_optional(inexactness, "inexactness") or 0.0
+    gamma_given = None if stepsize is None else positive(stepsize, "stepsize")
+    steps_given = None if local_steps is None else count(local_steps, "local_steps")
+    smooth = L0 * math.sqrt(n) + 1
+    theta1 = 24 * LEVY * smooth * L0**2 * n / eta  # without the 1/m that is printed in it
+    theta2 = 5 * smooth**2 / (8 * eta**2)
+    inexact = 5 * (n / eta * Ly) ** 2  # what eps_r is multiplied by in place of Theta_3
+    theta3 = (Lxy / mu) ** 2 * inexact
+    theta4 = 24 * (n / eta * Ly) ** 2
+    theta5 = 48 * b1**2 / eta**2 + 384 * LEVY * (4 * b2**2 + 1) * L0**2 * n
+    worst = max(theta2, theta3)
+
+    def at(K: int) -> BilevelPlan:
+        prescribed, H = prescribe(m, n, eta, L0, K)
+        H = H if steps_given is None else steps_given
+        least = max(2.0, 1 / eta) if b1 > 0 or b2 > 0 else 2.0
+        limits = {
+            "descent": eta / (24 * smooth), "consensus": 1 / (4 * H * least), "delay": 1 / (4 * H * math.sqrt(0.1 * theta3)),
+        }  # fmt: skip
+        if b2 > 0:
+            limits["dissimilarity"] = 1 / (16 * H * b2 * math.sqrt(3 * worst))
+        gamma = min(prescribed, *limits.values()) if gamma_given is None else gamma_given
+        R = math.ceil(K / H)
+        drift = 8 * (H * gamma) ** 2 * worst
+        errors = C / n * (3 * R ** (1 / 3) - 2)  # at least the sum of eps_r = C / (n (r+1)^(2/3)) over r < R
+        terms = {
+            "gap": math.nan if gap is None else 8 * gap / (gamma * K),
+            "variance": 8 * gamma * theta1 / m, "shared direction": 8 * gamma * theta1 * (1 - 1 / m),
+            "drift and delay": drift * theta5, "lower level": (drift * theta4 + 8 * inexact) * H * errors / K,
+        }  # fmt: skip
+        thetas = {"Theta_1": theta1, "Theta_2": theta2, "Theta_3": theta3, "Theta_4": theta4, "Theta_5": theta5}
+        constants = {"L0_imp": L0, "L0_y": Ly, "L_xy": Lxy, "mu": mu, "B1": b1, "B2": b2, **thetas}
+        return BilevelPlan(
+            "FedRZO_bl", m, n, eta, K, H, R, prescribed, limits, gamma, terms, epsilon, constants,
+            lower_steps(m, n, R), _total(m, n, R), lower_cases(m, n, R, K),
+        )  # fmt: skip
+
+    return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
+
+
+def lower_steps(m: int, n: int, R: int) -> int:
+    """Return T of the last of R rounds, n R^(2/3) / m; at least m, as the lower-level methods take it."""
+    return max(math.ceil(n * R ** (2 / 3) / m - 1e-9), m)
+
+
+def _total(m: int, n: int, R: int) -> int:
+    """Return at most the sum of T over R rounds: n (r+1)^(2/3) / m by its integral; T = m or rounding up are added."""
+    return math.ceil(n / m * 0.6 * ((R + 1) ** (5 / 3) - 1) + R * m)
+
+
+def lower_cases(m: int, n: int, R: int, K: int) -> dict[str, LowerCase]:
+    """Return Remark 4's three cases: m, m^(1/3) or (m T)^(1/3) communications in a call of T steps."""
+    sgd, fedac = m, math.ceil(m ** (1 / 3) - 1e-9)
+    last = math.ceil((m * lower_steps(m, n, R)) ** (1 / 3) - 1e-9)
+    # At most the sum over rounds of (m T)^(1/3) = n^(1/3) (r+1)^(2/9), by its integral; T = m and rounding up are added.
+    lfd = math.ceil(n ** (1 / 3) * 9 / 11 * ((R + 1) ** (11 / 9) - 1)) + R * (math.ceil(m ** (2 / 3) - 1e-9) + 1)
+    return {
+        "Local SGD": LowerCase(sgd, R * sgd, m ** (7 / 4) * K**0.75),
+        "FedAC": LowerCase(fedac, R * fedac, m ** (13 / 12) * K**0.75),
+        "LFD": LowerCase(last, lfd, (m * K) ** (11 / 12)),
+    }

@@ -1,0 +1,146 @@
+"""`stepsize="auto"`: a short search for a stepsize, whose every loss value and byte is charged to the run.
+
+Candidates lie on a geometric grid that starts at the theory's value. They run for a small part of the rounds; the best and its
+neighbours go on to a larger part, where the next best is found. All candidates see the same directions, samples and cohorts,
+drawn from a stream of the run's key that the run itself does not use, six runs at a time in one compiled program.
+
+The stepsize that is best after h rounds is too long for R of them, since errors that are proportional to it remain: it is
+multiplied by (h / R)^p. The theory has p = 1/2; a strongly convex loss asks for nearly 1, one whose steps are as long as
+stability allows for 0. Taken is the mean of 1/2 and of the p that the looks themselves show (docs/stepsizes.md has measurements).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrzo.checkpoint import Checkpoint
+from fedrzo.engines.simulation import Simulation
+from fedrzo.errors import InputError
+from fedrzo.federation import Cost
+from fedrzo.methods.base import AUTO
+from fedrzo.search import Search, Trial
+
+STREAM = 5  # of the run's key that the search is drawn from
+SHARES = (1 / 32, 1 / 12, 1 / 4)  # of the rounds, one look after the other
+THEORY = 0.5  # the power of 1/K in the prescribed stepsize
+ROUNDS = 4  # of the shortest look, at least
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a search found and what it cost.
+
+    Attributes:
+        stepsize: the answer.
+        theory: where the search started: the theory's stepsize, with a Lipschitz constant from slopes at x0.
+        loss: at x0, as trials are judged.
+        trials: in the order in which they were made.
+        cost: of the whole search; the run's history has it in all rows but the first.
+    """
+
+    stepsize: float
+    theory: float
+    loss: float
+    trials: tuple[Trial, ...]
+    cost: Cost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        trials = [list(dataclasses.astuple(trial)) for trial in self.trials]
+        return {**dataclasses.asdict(self), "trials": trials, "cost": self.cost._asdict()}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Tuning:
+        """Read what `to_dict` returned."""
+        trials = tuple(Trial(*entry) for entry in plain["trials"])
+        return cls(**{**plain, "trials": trials, "cost": Cost(**plain["cost"])})
+
+
+def is_auto(method: Any) -> bool:
+    """Tell whether a method's stepsize is to be searched for."""
+    stepsize = getattr(method, "stepsize", None)
+    return isinstance(stepsize, str) and stepsize == AUTO
+
+
+def tuned(method: Any, tuning: Tuning | None) -> Any:
+    """Return a method with the stepsize that was found for it, if one was."""
+    return method if tuning is None else dataclasses.replace(method, stepsize=tuning.stepsize)
+
+
+def tunings(
+    case: Any, methods: list, problem: Any, engine: Any, stored_in: Path | None, progress: bool
+) -> list[Tuning | None]:
+    """Return what was found for each run of a case; None where a stepsize was given.
+
+    Args:
+        case: what is to be run.
+        methods: its methods, prepared.
+        problem: with its start inside the sets.
+        engine: of the run.
+        stored_in: a folder with a checkpoint to go on from: what was found then is read, not searched for again.
+        progress: say on standard error what was found.
+    """
+    if not any(map(is_auto, methods)):
+        return [None] * len(methods)
+    stored = None if stored_in is None else Checkpoint.read(stored_in)
+    if stored is not None and stored_in is not None:
+        stored.check_identity(case.identity, stored_in)
+        return [None if plain is None else Tuning.from_dict(plain) for plain in stored.tunings]
+    found: list[Tuning | None] = []
+    for method, key in zip(methods, case.keys, strict=True):
+        tuning = None
+        if is_auto(method):
+            tuning = tune(method, problem, key, case.rounds, case.clients_per_round, engine)
+            if progress:
+                print(f"stepsize: {tuning.stepsize:.3g}, found in {len(tuning.trials)} trials", file=sys.stderr)
+        found.append(tuning)
+    return found
+
+
+def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Any) -> Tuning:
+    """Search for the stepsize of a prepared method.
+
+    Args:
+        method: with stepsize `"auto"`.
+        problem: what is to be solved, inside its precision.
+        key: the run's.
+        rounds: of the run.
+        clients_per_round: of the run.
+        engine: of the run; it must have all clients' data at hand.
+    """
+    if engine.name not in ("simulation", "loop"):
+        raise InputError(
+            f'stepsize: found "auto", but the engine {engine.name!r} has no data to search on; pass a number, such as '
+            "result.tuning.stepsize of a simulated run"
+        )
+    simulation = engine if isinstance(engine, Simulation) else Simulation()
+    search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, simulation)
+    theory = search.start(max(rounds, 1))
+    looks = horizons(rounds)
+    best: list[int] = []
+    for i, h in enumerate(looks):
+        best.append(search.first_look(h) if i == 0 else search.look(h, best[-1], walk=i < len(looks) - 1))
+    found = [search.stepsize(i) for i in best]
+    stepsize = found[-1] * (looks[-1] / rounds) ** falling(looks, found) if looks else theory
+    return Tuning(stepsize, theory, search.loss, tuple(search.trials), search.cost)
+
+
+def horizons(rounds: int) -> list[int]:
+    """Return how many rounds each look takes, for a run of so many."""
+    least = [min(rounds, max(ROUNDS, math.ceil(share * rounds))) for share in SHARES]
+    return sorted({h for h in least if h > 0})
+
+
+def falling(looks: list[int], found: list[float]) -> float:
+    """Return by which power of the rounds the best stepsize is taken to fall, from the rounds of looks and their best."""
+    if len(looks) < 2:
+        return THEORY
+    seen = -float(np.polyfit(np.log(looks), np.log(found), 1)[0])
+    return min(1.0, max(0.0, (THEORY + seen) / 2))
