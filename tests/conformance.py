@@ -16,7 +16,8 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.engines import simulation
-from fedrzo.engines.loop import LoopSession, Message
+from fedrzo.engines.loop import LoopSession
+from fedrzo.engines.messages import Message
 from fedrzo.pytrees import nbytes
 
 
@@ -126,16 +127,21 @@ def resume_equals_no_stop(case: Case, tmp_path: Any) -> None:
 def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
     """Weigh every message of the loop engine independently of its own counters."""
     weighed = {"up": 0, "down": 0}
-    deliver = LoopSession.deliver
+    deliver, addressed = LoopSession.deliver, LoopSession.addressed
 
-    def weigh(self: LoopSession, message: Message, ids: Any) -> Any:
+    def weigh_down(self: LoopSession, message: Message, ids: Any) -> Message:
+        message = addressed(self, message, ids)
         weighed["down"] += sum(np.asarray(leaf).nbytes for i in ids for leaf in jax.tree.leaves(message.sent(int(i))))
+        return message
+
+    def weigh_up(self: LoopSession, message: Message, ids: Any) -> Any:
         answers = deliver(self, message, ids)
         weighed["up"] += sum(np.asarray(leaf).nbytes for _, reply in answers for leaf in jax.tree.leaves(reply.value))
         return answers
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LoopSession, "deliver", weigh)
+        patch.setattr(LoopSession, "addressed", weigh_down)
+        patch.setattr(LoopSession, "deliver", weigh_up)
         last = run(case, engine="loop", clients_per_round=case.some).history.last
     assert (last["upload_bytes"], last["download_bytes"]) == (weighed["up"], weighed["down"])
     assert weighed["up"] > 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.engines import loop, simulation
+from fedrzo.engines import loop, messages, simulation
 from fedrzo.engines.tally import Tally, halves, total
 from fedrzo.federation import Cost, step_name
 
@@ -166,8 +166,8 @@ def test_a_step_must_be_the_methods_own():
     method = Descend(0.1)
     assert step_name(method.client_step) == "client_step"
     stranger = dataclasses.replace(method)
-    assert loop.name_of(Nested(method), method) == "lower."
-    assert loop.name_of(Nested(method), stranger) is None
+    assert messages.name_of(Nested(method), method) == "lower."
+    assert messages.name_of(Nested(method), stranger) is None
     with pytest.raises(fz.InputError, match="which is not a method of a Method"):
         step_name(jnp.sum)
 

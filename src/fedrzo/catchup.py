@@ -65,28 +65,58 @@ class Missed(NamedTuple):
 
     def sent(self) -> PyTree:
         """Return the arrays that travel to one client; on the host."""
+        return self.fresh if self.renewed else jax.tree.map(lambda rows: np.asarray(rows)[self._rounds()], self.rows)
+
+    def _rounds(self) -> np.ndarray:
+        return np.arange(int(self.first), int(self.stop)) % self.kept
+
+    def packed(self) -> tuple[dict[str, Any], PyTree]:
+        """Return one client's part for the wire: plain values, and what travels beside the shapes of what does not."""
+        rows, fresh = self.rows, self.fresh
+        plain = {"first": int(self.first), "stop": int(self.stop), "kept": self.kept, "renewed": bool(self.renewed)}
         if self.renewed:
-            return self.fresh
-        rounds = np.arange(int(self.first), int(self.stop)) % self.kept
-        return jax.tree.map(lambda rows: np.asarray(rows)[rounds], self.rows)
+            return plain, (_none_of(rows), fresh)
+        return plain, (self.sent(), _none_of(fresh))
 
-    def received(self) -> Missed:
-        """Return one client's part as it arrives: of one shape whatever was missed, with nothing where nothing was sent."""
-        rounds = np.arange(int(self.first), int(self.stop)) % self.kept
-        if self.renewed:
-            return self._replace(rows=jax.tree.map(np.zeros_like, self.rows))
-        kept = np.isin(np.arange(self.kept), rounds)
+    @classmethod
+    def unpacked(cls, plain: dict[str, Any], arrays: PyTree) -> Missed:
+        """Read one client's part: of one shape whatever was missed, with zeros where nothing was sent."""
+        rows, fresh = arrays
+        first, stop, kept = plain["first"], plain["stop"], plain["kept"]
+        if plain["renewed"]:
+            return cls(_zeros_like(rows), fresh, np.int32(first), np.int32(stop))
+        rounds = np.arange(first, stop) % kept
 
-        def blank(rows: Any) -> np.ndarray:
-            return np.where(kept.reshape(-1, *[1] * (np.ndim(rows) - 1)), rows, np.zeros_like(rows))
+        def place(sent: np.ndarray) -> np.ndarray:
+            full = np.zeros((kept, *sent.shape[1:]), sent.dtype)
+            full[rounds] = sent
+            return full
 
-        return self._replace(rows=jax.tree.map(blank, self.rows), fresh=jax.tree.map(np.zeros_like, self.fresh))
+        return cls(jax.tree.map(place, rows), _zeros_like(fresh), np.int32(first), np.int32(stop))
 
     def catch_up(self, old: PyTree, replay: Callable[[PyTree, PyTree, Any], PyTree]) -> PyTree:
         """Return what `old` becomes by `replay(old, record, round)` over the missed rounds, or `fresh` where that was sent."""
         begin = jnp.where(self.renewed, self.stop, self.first)
         new = jax.lax.fori_loop(begin, self.stop, lambda r, x: replay(x, index(self.rows, r % self.kept), r), old)
         return jax.tree.map(lambda fresh, new: jnp.where(self.renewed, fresh, new), self.fresh, new)
+
+
+def _none_of(tree: PyTree) -> PyTree:
+    """Return arrays without a single number that still tell a tree's shapes and types."""
+
+    def shape_only(leaf: Any) -> dict[str, np.ndarray]:
+        return {"shape": np.array(np.shape(leaf), np.int64), "empty": np.zeros(0, np.asarray(leaf).dtype)}
+
+    return jax.tree.map(shape_only, tree)
+
+
+def _zeros_like(tree: PyTree) -> PyTree:
+    """Read what `_none_of` wrote: zeros of those shapes and types."""
+
+    def told(leaf: Any) -> bool:
+        return isinstance(leaf, dict) and set(leaf) == {"shape", "empty"}
+
+    return jax.tree.map(lambda leaf: np.zeros(leaf["shape"], leaf["empty"].dtype), tree, is_leaf=told)
 
 
 def for_client(shared: tuple, client: Any) -> tuple:

@@ -17,7 +17,7 @@ NAME = "checkpoint.npz"
 
 
 class Checkpoint(NamedTuple):
-    """A stored run: which one, how far it is, its histories, its engine's arrays, and how its stepsizes were found."""
+    """A stored run: which one, how far it is, its histories, what its engine keeps, and how its stepsizes were found."""
 
     identity: dict[str, Any]
     round: int
@@ -25,6 +25,7 @@ class Checkpoint(NamedTuple):
     histories: list[dict[str, list]]
     arrays: list[np.ndarray]
     tunings: list[dict[str, Any] | None]
+    notes: dict[str, Any]
 
     def write(self, folder: Path) -> None:
         """Store the checkpoint; the former one stays until this one is whole."""
@@ -34,6 +35,7 @@ class Checkpoint(NamedTuple):
             "seconds": self.seconds,
             "histories": self.histories,
             "tunings": self.tunings,
+            "notes": self.notes,
         }
         entries: dict[str, Any] = {f"array_{i:04d}": array for i, array in enumerate(self.arrays)}
         buffer = io.BytesIO()
@@ -56,7 +58,9 @@ class Checkpoint(NamedTuple):
             ) from None
         histories = header["histories"]
         tunings = header.get("tunings", [None] * len(histories))
-        return cls(header["identity"], header["round"], header["seconds"], histories, arrays, tunings)
+        return cls(
+            header["identity"], header["round"], header["seconds"], histories, arrays, tunings, header.get("notes", {})
+        )
 
     def check(self, identity: dict[str, Any], arrays: list[np.ndarray], folder: Path) -> None:
         """Refuse to go on with another run than the one that was stored."""

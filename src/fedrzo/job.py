@@ -56,6 +56,7 @@ class Job:
                 f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many"
             )
         self.session.restore(stored.arrays, stored.round)
+        self.session.recall(stored.notes)
         self.histories = [History(columns) for columns in stored.histories]
         if stored.round % self.case.eval_every and stored.round < self.case.rounds:
             for history in self.histories:
@@ -107,6 +108,7 @@ class Job:
             if tuning is not None and self.session.round > 0:  # row 0 is the start, which nothing was spent on
                 cost = cost.plus(**tuning.cost._asdict())
             row: Row = {"round": self.session.round, **cost._asdict(), "seconds": seconds}
+            row |= self.session.columns()
             row |= {name: float(values[i]) for name, values in metrics.items()}
             if self.watch is not None:
                 row |= self.watch.columns(self.session.round, self.session.states()[0].x)
@@ -144,7 +146,8 @@ class Job:
         histories = [history.to_dict() for history in self.histories]
         found = [None if tuning is None else tuning.to_dict() for tuning in self.case.tunings]
         Checkpoint(
-            self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found
+            self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
+            self.session.notes(),
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
 
@@ -159,6 +162,10 @@ class Job:
                       file=sys.stderr)  # fmt: skip
             raise
 
+    def _spec(self, i: int, engine: str) -> dict[str, Any]:
+        events = self.session.notes().get("events")
+        return {**self.case.spec(i, engine), **({"events": events} if events else {})}
+
     def results(self, engine: str) -> list[Result]:
         """Return one result per run."""
         problem = self.case.problem
@@ -171,6 +178,6 @@ class Job:
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self.case.spec(i, engine), compiling, lower[i], problem)
+                       self.histories[i], self._spec(i, engine), compiling, lower[i], problem)
             )  # fmt: skip
         return found

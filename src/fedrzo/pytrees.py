@@ -114,3 +114,34 @@ def on_host(tree: Any) -> Any:
 def index(tree: Any, i: Any) -> Any:
     """Take entry (or entries) `i` of the leading axis of every leaf."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[i], tree)
+
+
+def describe(tree: Any, leaves: list[np.ndarray]) -> Any:
+    """Describe a tree of containers in plain values, collecting its arrays; `rebuild` is the inverse."""
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {"dict": {str(key): describe(value, leaves) for key, value in tree.items()}}
+    if isinstance(tree, list | tuple):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        name = {"name": type(tree).__name__} if hasattr(tree, "_fields") else {}
+        return {kind: [describe(value, leaves) for value in tree], **name}
+    if not isinstance(tree, np.ndarray) and not jax.tree_util.all_leaves([tree]):
+        return describe(jax.tree.leaves(tree), leaves)  # a user's own container comes back as a list
+    leaves.append(np.asarray(tree))
+    return len(leaves) - 1
+
+
+def rebuild(shape: Any, leaves: list[np.ndarray], types: dict[str, type] | None = None) -> Any:
+    """Return the tree that `describe` described; a named tuple that is not among `types` comes back as a plain one."""
+    if shape is None:
+        return None
+    if isinstance(shape, int):
+        return leaves[shape]
+    if "dict" in shape:
+        return {key: rebuild(value, leaves, types) for key, value in shape["dict"].items()}
+    values = [rebuild(value, leaves, types) for value in shape["list" if "list" in shape else "tuple"]]
+    named: Any = (types or {}).get(shape.get("name", ""))
+    if named is not None:
+        return named(*values)
+    return values if "list" in shape else tuple(values)

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import tomli_w
 
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import write_folder
+from fedrzo.pytrees import describe, rebuild
 
 COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
 COLUMNS = ("round", *COST_COLUMNS, "seconds")
@@ -114,6 +114,13 @@ class Result:
         from fedrzo.tuning import Tuning
 
         return Tuning.from_dict(self.spec["tuning"]) if "tuning" in self.spec else None
+
+    @property
+    def events(self) -> list[Any]:
+        """What went wrong with clients on the way (`fedrzo.engines.Event`), on the engines that leave this process."""
+        from fedrzo.engines.receive import Event
+
+        return [Event(*event) for event in self.spec.get("events", [])]
 
     def lower(self, xi: Any) -> Any:
         """Return an accurate lower-level solution at x for one scenario of a two-stage problem."""
@@ -224,34 +231,11 @@ def confidence_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     return mean, mean - half, mean + half
 
 
-def _describe(tree: Any, leaves: list[np.ndarray]) -> Any:
-    """Describe a tree of containers in plain values, collecting its arrays; the inverse of `_rebuild`."""
-    if isinstance(tree, dict):
-        return {"dict": {str(key): _describe(value, leaves) for key, value in tree.items()}}
-    if isinstance(tree, list | tuple):
-        kind = "list" if isinstance(tree, list) else "tuple"
-        return {kind: [_describe(value, leaves) for value in tree]}
-    if not isinstance(tree, np.ndarray) and not jax.tree_util.all_leaves([tree]):
-        return _describe(jax.tree.leaves(tree), leaves)  # a user's own container comes back as a list
-    leaves.append(np.asarray(tree))
-    return len(leaves) - 1
-
-
-def _rebuild(shape: Any, leaves: list[np.ndarray]) -> Any:
-    if isinstance(shape, int):
-        return leaves[shape]
-    [(kind, content)] = shape.items()
-    if kind == "dict":
-        return {key: _rebuild(value, leaves) for key, value in content.items()}
-    values = [_rebuild(value, leaves) for value in content]
-    return values if kind == "list" else tuple(values)
-
-
 def _write_trees(path: Path, trees: dict[str, Any]) -> None:
     arrays: dict[str, Any] = {}
     for name, tree in trees.items():
         leaves: list[np.ndarray] = []
-        shape = _describe(tree, leaves)
+        shape = describe(tree, leaves)
         arrays[f"{name}.tree"] = np.array(json.dumps(shape))
         arrays |= {f"{name}.{i}": leaf for i, leaf in enumerate(leaves)}
     np.savez(path, **arrays)
@@ -264,7 +248,7 @@ def _read_trees(path: Path) -> dict[str, Any]:
         for name in names:
             count = sum(entry.startswith(f"{name}.") for entry in stored.files) - 1
             leaves = [stored[f"{name}.{i}"] for i in range(count)]
-            trees[name] = _rebuild(json.loads(str(stored[f"{name}.tree"])), leaves)
+            trees[name] = rebuild(json.loads(str(stored[f"{name}.tree"])), leaves)
         return trees
 
 

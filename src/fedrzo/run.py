@@ -196,12 +196,15 @@ def _run(
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, progress)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
-        job = Job(case, session, folder, log, watch)
-        job.began = began  # a search for a stepsize takes time too
-        if resume and folder is not None:
-            job.resume(folder)
-        job.go(progress)
-        return job.results(engine.name)
+        try:
+            job = Job(case, session, folder, log, watch)
+            job.began = began  # a search for a stepsize takes time too
+            if resume and folder is not None:
+                job.resume(folder)
+            job.go(progress)
+            return job.results(engine.name)
+        finally:
+            session.close()
 
 
 def _key(key: int | jax.Array) -> jax.Array:

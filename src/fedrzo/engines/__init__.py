@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedrzo.engines.loop import Loop
+from fedrzo.engines.receive import Event, FederationError
 from fedrzo.engines.simulation import Simulation
 from fedrzo.errors import InputError, nearest
 
@@ -18,4 +19,4 @@ def get(engine: Any) -> Any:
     return ENGINES[engine]()
 
 
-__all__ = ["ENGINES", "Loop", "Simulation", "get"]
+__all__ = ["ENGINES", "Event", "FederationError", "Loop", "Simulation", "get"]

@@ -83,7 +83,9 @@ def _advance(
 
 
 @functools.partial(jax.jit, static_argnames=("many",))
-def _evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[str, jax.Array]:
+def evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[str, jax.Array]:
+    """Return what the problem and the method monitor, as compiled code."""
+
     def one(method: Any, state: PyTree) -> dict[str, jax.Array]:
         return problem.evaluate(state.x) | method.metrics(state)
 
@@ -160,7 +162,7 @@ class SimulationSession:
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what the problem monitors, one entry per run."""
-        row = _evaluate(self.method, self.problem, self.carry.state, many=self.many)
+        row = evaluate(self.method, self.problem, self.carry.state, many=self.many)
         return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
     def costs(self) -> list[Cost]:
@@ -180,6 +182,20 @@ class SimulationSession:
         if not self.many:
             return [tree]
         return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(self.key.shape[0])]
+
+    def columns(self) -> dict[str, int]:
+        """Return what a history shows beside counted costs: nothing here, since no bytes travel."""
+        return {}
+
+    def notes(self) -> dict[str, Any]:
+        """Return what a checkpoint holds beside arrays: nothing here."""
+        return {}
+
+    def recall(self, notes: dict[str, Any]) -> None:
+        """Go on from a checkpoint's plain values."""
+
+    def close(self) -> None:
+        """Let go of what the run held: nothing here."""
 
     def store(self) -> list[np.ndarray]:
         """Return everything that a later session needs to go on, as arrays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
@@ -227,6 +227,14 @@ def check_zeroth_order(self: Any) -> None:
         local_steps=count(self.local_steps, "local_steps"),
         batch_size=batch(self.batch_size),
     )
+
+
+def parts(method: Method) -> Iterator[Method]:
+    """Yield a method and all methods among its fields, such as the one that solves its lower level."""
+    yield method
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        if isinstance(part := getattr(method, field.name), Method):
+            yield from parts(part)
 
 
 def set_fields(self: Any, **values: Any) -> None:
