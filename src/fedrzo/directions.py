@@ -1,25 +1,151 @@
 """The direction generator: vectors uniform on a sphere, or normal, from a key.
 
-Whoever knows the key can rebuild the direction, so the generator is part of the wire contract: any change to the numbers
-that it yields must raise `VERSION`.
+Whoever knows the key can rebuild the direction, so the generator is part of the wire contract: any change to the numbers that it
+yields must raise `VERSION`. They are the same bits in every engine and on every platform, because rounding never has a choice:
+
+1. A number's bits are a hash of its place and the key: three rounds of multiply and shift on 32-bit integers.
+2. Their normal quantile is an odd multiple of 2^-13 (never zero, so that no vector is): one bit is the sign, the others a tail
+   probability, whose quantile is interpolated between the nodes of a table, in integers. Nodes are spaced by ratios, 64 to each
+   halving of the probability, so that tails are as accurate as the middle (to 3e-5) and reach 6.2 standard deviations.
+3. The squared length is a sum of integers, exact in any order. In float32 its inverse square root is taken in integers too, since
+   compilers differ in how they divide and in whether they fuse a product with a sum.
+4. The vector is the integers times one float: a single rounding.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-VERSION = 1
+VERSION = 2
+
+FRACTION = 13  # fractional bits of a normal number
+GUARD = 3  # more bits of the table's, cut away at the end
+NODES = 6  # log2 of the nodes per halving of the tail probability
+MANTISSA = 23 - NODES  # bits of a float32's mantissa between two nodes
+BLOCK = 1 << 15  # squares whose low halves can be added up in 32 bits
 
 
 def sphere(key: jax.Array, dim: int, radius: Any, dtype: Any) -> jax.Array:
     """Draw a vector uniform on the sphere of the given radius in R^dim."""
-    z = normal(key, dim, dtype)
-    return z * (radius / jnp.linalg.norm(z))
+    z = integers(key, dim)
+    scale = _computed_once(lambda: inverse_length(z, dtype), jnp.zeros((), dtype))
+    return z.astype(dtype) * (jnp.asarray(radius, dtype) * scale)
 
 
 def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
     """Draw a vector of independent standard normals in R^dim; its length is about sqrt(dim)."""
-    return jax.random.normal(key, (dim,), dtype)
+    return integers(key, dim).astype(dtype) * jnp.asarray(2.0**-FRACTION, dtype)
+
+
+def integers(key: jax.Array, dim: int) -> jax.Array:
+    """Draw standard normals in units of 2^-13."""
+    return _computed_once(lambda: quantile(bits(key, dim)), jnp.zeros(dim, jnp.int32))
+
+
+def _computed_once(value: Callable[[], jax.Array], like: jax.Array) -> jax.Array:
+    """Return a value as a loop of one pass, of which the compiler cannot know that: it would compute it wherever it is used."""
+    once = jax.lax.optimization_barrier(jnp.int32(1))
+    return jax.lax.fori_loop(0, once, lambda _, __: value(), like)
+
+
+def bits(key: jax.Array, dim: int) -> jax.Array:
+    """Hash the places 0 .. dim - 1 with a key: 32 bits each. For one key no two places get the same bits."""
+    words = jax.random.key_data(key)
+    x = jnp.arange(dim, dtype=jnp.uint32) * np.uint32(0x9E3779B9) + words[0]
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = ((x ^ (x >> 15)) + words[-1]) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def quantile(bits: jax.Array) -> jax.Array:
+    """Return the normal quantiles that 32 random bits stand for, in units of 2^-13."""
+    # An odd number over 2^32 is the tail's probability; as a float, its exponent and first bits name the node below it.
+    tail = ((bits & np.uint32(0x7FFFFFFF)) | np.uint32(1)).astype(jnp.int32).astype(jnp.float32)
+    place = jax.lax.bitcast_convert_type(tail, jnp.int32)
+    node = (place >> MANTISSA) - (127 << NODES)
+    beyond = place & ((1 << MANTISSA) - 1)
+    value, drop = table()
+    z = _take(value, node) - ((_take(drop, node) * beyond) >> MANTISSA)
+    z = (z >> GUARD) | 1
+    return jnp.where(bits >> 31 == 1, -z, z)
+
+
+def _take(table: np.ndarray, node: jax.Array) -> jax.Array:
+    return jnp.asarray(table).at[node].get(mode="promise_in_bounds")
+
+
+@functools.cache
+def table() -> tuple[np.ndarray, np.ndarray]:
+    """Return the quantile's absolute value at each node, and how far it falls to the next, in units of 2^-16."""
+    per = 1 << NODES
+    nodes = [2.0**e * (1 + j / per) for e in range(31) for j in range(per)] + [2.0**31]
+    scale = 1 << (FRACTION + GUARD)
+    values = np.array([round(-NormalDist().inv_cdf(node / 2**32) * scale) for node in nodes], np.int32)
+    return values, values - np.append(values[1:], 0).astype(np.int32)
+
+
+def inverse_length(z: jax.Array, dtype: Any) -> jax.Array:
+    """Return 1 over the Euclidean length of a vector of integers below 2^16."""
+    if jnp.dtype(dtype) == jnp.float64:
+        exact = z.astype(jnp.float64)  # sums of integers below 2^53 are exact in any order
+        return 1 / jnp.sqrt(jnp.sum(exact * exact))
+    return inverse_root(squared_length(z))
+
+
+def squared_length(z: jax.Array) -> jax.Array:
+    """Return the sum of squares as a float32, from sums of integers that cannot overflow (below 2^31 entries)."""
+    z = z.astype(jnp.uint32)  # squares are below 2^32; negative numbers wrap around to the same ones
+    squares = z * z
+    low, high = _limbs(_blocks(squares & np.uint32(0xFFFF)), _blocks(squares >> 16))  # of each block, below 2^32
+    middle, top = high & np.uint32(0xFFFF), high >> 16
+    low, middle = _limbs(_total(low), _total(middle))
+    middle, top = _limbs(middle, _total(top))
+    # Products with powers of two are exact, so each line rounds once, fused or not.
+    rest = middle.astype(jnp.float32) * np.float32(2**16) + low.astype(jnp.float32)
+    return top.astype(jnp.float32) * np.float32(2**32) + rest
+
+
+def _blocks(parts: jax.Array) -> jax.Array:
+    if parts.size <= BLOCK:
+        return _total(parts)
+    return jnp.pad(parts, (0, -parts.size % BLOCK)).reshape(-1, BLOCK).sum(1, dtype=jnp.uint32)
+
+
+def _total(parts: jax.Array) -> jax.Array:
+    return jnp.sum(parts, dtype=jnp.uint32)
+
+
+def _limbs(low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Carry what exceeds 16 bits from the low part to the high one."""
+    return low & np.uint32(0xFFFF), high + (low >> 16)
+
+
+def inverse_root(t: jax.Array) -> jax.Array:
+    """Return 1/sqrt(t) of a positive float32 by Newton's iteration on integers, right to its last bit or the one before."""
+    place = jax.lax.bitcast_convert_type(t, jnp.uint32)
+    odd = (place >> 23) & np.uint32(1) ^ np.uint32(1)  # t = m 4^e with m in [1, 4)
+    e = (place >> 23).astype(jnp.int32) - 127 - odd.astype(jnp.int32)
+    m = ((place & np.uint32(0x7FFFFF)) | np.uint32(0x800000)) << (np.uint32(6) + odd)  # 29 fractional bits
+    near = jax.lax.bitcast_convert_type((place & np.uint32(0x7FFFFF)) | ((np.uint32(127) + odd) << 23), jnp.uint32)
+    guess = jax.lax.bitcast_convert_type(np.uint32(0x5F375A86) - (near >> 1), jnp.float32)  # within 4 %
+    y = (guess * np.float32(2**30)).astype(jnp.uint32)  # 30 fractional bits
+    for _ in range(4):
+        product = _high(m << 1, _high(y << 1, y << 1) << 1) << 1
+        y = _high(y << 1, np.uint32(3 << 30) - product)
+    shift = jax.lax.bitcast_convert_type((127 - 30 - (e >> 1)) << 23, jnp.float32)
+    return y.astype(jnp.float32) * shift
+
+
+def _high(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return the upper half of the product of two 32-bit integers."""
+    half = np.uint32(0xFFFF)
+    a0, a1, b0, b1 = a & half, a >> 16, b & half, b >> 16
+    middle = a1 * b0 + (a0 * b0 >> 16)
+    return a1 * b1 + (middle >> 16) + (((middle & half) + a0 * b1) >> 16)
