@@ -7,7 +7,7 @@ import numpy as np
 
 import fedrzo as fz
 from fedrzo.certify.interval import adaptive, estimate
-from fedrzo.certify.programs import Sampling
+from fedrzo.certify.sampling import Sampling
 from fedrzo.engines import simulation
 from fedrzo.zoo import toys
 
@@ -95,3 +95,46 @@ def stationary(problem, smoothing):
         return centre
     nearest = np.clip(centre, -1.0, 0.2)
     return (smoothing * centre + nearest) / (1 + smoothing)
+
+
+def away(problem, shift, smoothing=0.1, opposite=False):
+    """Return a point beside where the smoothed problem is stationary, and the squared norm of the gradient there.
+
+    The way there is a fixed normal vector, or one along which the gradient is opposite to that of the loss of `boxes`.
+    """
+    way = np.ones(problem.dim) if opposite else np.random.default_rng(0).normal(size=problem.dim)
+    x = stationary(problem, smoothing) + shift * way
+    found = gradient(problem, x, smoothing)
+    return x, float(found @ found)
+
+
+CASES = {  # the problem, whether to go opposite to the loss's gradient, how far, and the widths asked for
+    "two half-spaces": (lambda: toys.boxes(2), False, {0: 0.02, 0.05: 0.03, 0.3: 0.1}),
+    "five half-spaces": (lambda: toys.boxes(5), False, {0: 0.1, 0.05: 0.1, 0.3: 0.3}),
+    "five, opposite": (lambda: toys.boxes(5), True, {0.05: 0.1, 0.3: 0.5}),
+    "thirty, opposite": (lambda: toys.boxes(30), True, {0.3: 2.0, 1: 4.0, 3: 10.0}),
+    "quadratic, one box": (lambda: boxed_quadratic(10), False, {0: 0.03, 0.01: 0.05, 0.3: 2.0}),
+}
+
+
+def main(repetitions=6000, smoothing=0.1):
+    """Print the table of docs/certificates.md: coverage, and misses because the interval lies too high or too low."""
+    for name, (make, opposite, widths) in CASES.items():
+        for shift, width in widths.items():
+            x, truth = away(make(), shift, smoothing, opposite)
+            samples = {
+                f"{64 * size:,} directions": fixed(make(), x, smoothing, size, repetitions, 1) for size in (16, 64)
+            }
+            outcomes = adapted(make(), x, smoothing, width, repetitions, 4)
+            samples[f"width {width}"] = [outcome.estimate for outcome in outcomes]
+            for kind, found in samples.items():
+                high, low = np.mean([one.lower > truth for one in found]), np.mean([one.upper < truth for one in found])
+                print(
+                    f"{name} | {shift} | {truth:.2g} | {kind} | covered {1 - high - low:.2%} | too high {high:.2%} | "
+                    f"too low {low:.2%} | median width {np.median([one.width for one in found]):.3g}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ import certificates as tools
 from fedrzo.zoo import toys
 
 ETA = 0.1
-# At a true coverage of 96 %, the worst measured, 2,000 repetitions show more than 96.5 % in 1 test of 8; these in 1 of 19.
+# At a true coverage of 96 % 2,000 repetitions show more than 96.5 % in 1 test of 8; these in 1 of 19.
 REPETITIONS = 4000
 pytestmark = pytest.mark.slow
 
@@ -25,22 +25,23 @@ pytestmark = pytest.mark.slow
 )
 def test_the_adaptive_rule_keeps_coverage_near_and_far(make, shift, width):
     problem = make()
-    x = tools.stationary(problem, ETA) + shift * np.random.default_rng(0).normal(size=problem.dim)
-    gradient = tools.gradient(problem, x, ETA)
+    x, truth = tools.away(problem, shift)
     outcomes = tools.adapted(problem, x, ETA, width, REPETITIONS, seed=5)
     found = [outcome.estimate for outcome in outcomes]
-    assert 0.935 <= tools.coverage(found, float(gradient @ gradient)) <= 0.965
+    assert 0.935 <= tools.coverage(found, truth) <= 0.965
     assert all(outcome.decided == "narrow" and outcome.estimate.width <= width for outcome in outcomes)
 
 
-@pytest.mark.parametrize(("dim", "size"), [(2, 16), (5, 64), (10, 16)])
-def test_large_samples_keep_coverage(dim, size):
+@pytest.mark.parametrize(
+    ("dim", "size", "shifts"), [(2, 16, (0, 0.1)), (5, 64, (0, 0.1)), (10, 16, (0, 0.1)), (30, 16, (1, 3))]
+)
+def test_coverage_is_kept_opposite_to_the_gradient_of_the_loss(dim, size, shifts):
+    """There the estimates' tail is short, and a plug-in variance is too small: 90 % were covered with it in 30 dimensions."""
     problem = toys.boxes(dim)
-    for shift in (0.0, 0.1):
-        x = tools.stationary(problem, ETA) + shift
-        gradient = tools.gradient(problem, x, ETA)
+    for shift in shifts:
+        x, truth = tools.away(problem, shift, opposite=True)
         found = tools.fixed(problem, x, ETA, size, REPETITIONS, seed=6)
-        assert 0.935 <= tools.coverage(found, float(gradient @ gradient)) <= 0.965
+        assert 0.935 <= tools.coverage(found, truth) <= 0.965
 
 
 def test_many_checks_seldom_stop_a_run_that_stands_just_outside():

@@ -149,6 +149,9 @@ def test_estimates_say_once_what_they_are():
         ({"points": 0}, "points: found 0"),
         ({"point": np.zeros(4)}, "point: "),
         ({"point": np.full(3, np.nan)}, "point: found"),
+        ({"point": {"a": np.zeros(3)}}, "point: found PyTreeDef"),
+        ({"key": -1}, "key: found -1"),
+        ({"radius": lambda r: 1.0}, "radius: found a function"),
     ],
 )
 def test_what_is_refused(given, message):
@@ -210,7 +213,10 @@ def test_careful_ends_are_used():
         (lambda: fz.FedRZObl.from_theory(zoo.make("median"), 100), "problem: found Nonsmooth"),
         (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 0, constants={"lipschitz": 1.0}), "budget: found 0"),
         (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, constants={"lipshitz": 1}), "did you mean 'lipschitz'"),
+        (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, constants=[1.0]), "constants: found list"),
+        (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, stepsize=0.1), "stepsize: found among"),
         (lambda: fz.theory.for_problem("median", budget=9), "problem: found str"),
+        (lambda: estimate("median"), "problem: found str"),
     ],
 )
 def test_what_from_theory_refuses(call, message):

@@ -21,8 +21,10 @@ from fedrzo import vi
 from fedrzo.constants import lower_level
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import count, positive
+from fedrzo.methods.base import constant, whole
+from fedrzo.problems import Problem
 from fedrzo.slopes import Slopes, slopes
+from fedrzo.startup import check_point
 from fedrzo.twostage import TwoStage, measure
 
 POINTS = 8  # around the given one, half of them at the radius, half inside
@@ -96,9 +98,12 @@ def estimate(
         key: a seed.
         warn: say that these are estimates from inside.
     """
-    radius, points = positive(radius, "radius"), count(points, "points")
+    here = point is None and isinstance(problem, Problem)
+    x = np.asarray(problem.x0) if here else check_point(problem, point, "point")
+    radius, points = constant(radius, "radius"), whole(points, "points")
+    if isinstance(key, bool) or not isinstance(key, int | np.integer) or key < 0:
+        raise InputError(f"key: found {key!r}; pass a whole number that is not negative")
     with problem.precision():
-        x = centre(problem, point)
         around = ball(x, radius, points, key)
         found = slopes(problem, around, radius, key)
         sets = dissimilarity(problem, x, radius, key)
@@ -111,16 +116,6 @@ def estimate(
             stacklevel=2,
         )
     return Estimates(spread(found.norms, found.weights, found.noise, found.exact), sets, **more)
-
-
-def centre(problem: Any, point: Any) -> np.ndarray:
-    """Return the point as a flat vector, or say what is wrong with it."""
-    if point is None:
-        return np.asarray(problem.x0)
-    flat = np.asarray(problem.layout.ravel(point), np.asarray(problem.x0).dtype)
-    if flat.shape != (problem.dim,) or not np.all(np.isfinite(flat)):
-        raise InputError(f"point: found shape {flat.shape} or values that are not finite; pass a point like x0")
-    return flat
 
 
 def ball(x: np.ndarray, radius: float, points: int, key: int) -> np.ndarray:

@@ -12,8 +12,25 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.monitor import worst_distance
-from fedrzo.problems import INSIDE, check_loss
+from fedrzo.problems import INSIDE, Problem, check_loss
+from fedrzo.pytrees import as_float
 from fedrzo.smoothing import measure_noise
+
+
+def check_point(problem: Any, x: Any, argument: str) -> np.ndarray:
+    """Return a point of a problem as a flat vector, or say what is wrong with either."""
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+    layout = problem.layout
+    leaves, structure = jax.tree.flatten(x)
+    shapes = tuple(np.shape(leaf) for leaf in leaves)
+    if structure != layout.treedef:
+        raise InputError(f"{argument}: found {structure}, the problem's x0 is {layout.treedef}; pass a point like x0")
+    if shapes != layout.shapes:
+        raise InputError(
+            f"{argument}: found shapes {shapes}, the problem's x0 has {layout.shapes}; pass a point like x0"
+        )
+    return layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, argument).astype(layout.dtype), x))
 
 
 def feasible_start(problem: Any) -> Any:

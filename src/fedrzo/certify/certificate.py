@@ -48,7 +48,7 @@ class Certificate:
         distances: from x to each client's set.
         distance: from x to the intersection of the sets; None if it was not found.
         delta: max(eta, distance) where the sets are identical, else None.
-        epsilon: the norm's upper end where the sets are identical, else None.
+        epsilon: `upper` where the sets are identical, else None.
         meaning: what follows for the problem itself, and why.
         lower: how well the lower level was solved, where there is one.
         notes: what else should be known.

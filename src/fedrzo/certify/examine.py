@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -13,22 +15,18 @@ import numpy as np
 
 from fedrzo import engines
 from fedrzo.certify.certificate import DIFFERENT, FREE, IDENTICAL, Certificate, LowerQuality
+from fedrzo.certify.inputs import check_numbers, sampling_program
+from fedrzo.certify.inspection import Facts, Inspection
 from fedrzo.certify.interval import BLOCKS, LEAST, Estimate, Outcome, adaptive, drive, estimate
 from fedrzo.certify.nearest import distance_to_all
-from fedrzo.certify.programs import Facts, Inspection, Sampling
-from fedrzo.client import FULL, check_batch_size
+from fedrzo.certify.sampling import Sampling
 from fedrzo.errors import InputError
 from fedrzo.federation import Cost
 from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import Method, batch, constant, count
-from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.problems import Nonsmooth, Problem
-from fedrzo.pytrees import as_float
-from fedrzo.startup import check_start
-from fedrzo.twostage import TwoStage, check_solver
+from fedrzo.methods.lower import error_factor
+from fedrzo.problems import Problem
+from fedrzo.startup import check_point, check_start
 
-DRAWN = 64  # samples per loss value where they are drawn on demand
-ACCURATE = 1e-10  # by what factor the lower level's first error is brought down
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 
 
@@ -54,30 +52,29 @@ def certify(
         x: the point, such as `result.x`.
         smoothing: eta, of the smoothed problem whose stationarity is measured.
         key: a seed, or a JAX key.
-        directions: how many to sample, 512 at least; rounded up to full blocks. Each costs two evaluations of every sample.
+        directions: how many to sample, 1,024 at least; rounded up to full blocks. Each costs two evaluations of every sample.
         width: of the interval of the squared norm. If given, as many directions are drawn as that takes, in pilots that
             only plan and one fresh sample, which alone is reported; `directions` is then not used.
-        max_directions: of the reported sample; if it does not suffice, the certificate says so.
+        max_directions: of the reported sample, 1,024 at least; if it does not suffice, the certificate says so.
         confidence: of the intervals.
         batch_size: samples per loss value; all, where they are stored.
         lower: what solves the lower level: a single-level method for `Bilevel` and `Minimax` (by default full gradient steps
             that bring a first error down by 1e-10), a solver of `fz.vi` for `TwoStage` (by default the problem's `monitor`).
         engine: as for `fz.run`.
-        threshold: stop after a pilot that shows the squared norm to lie above it.
+        threshold: with `width`: end with a pilot that shows the squared norm to lie above it.
     """
     from fedrzo.run import _key
 
-    point = _check_point(problem, x)
-    smoothing = constant(smoothing, "smoothing")
-    _check_numbers(directions, width, max_directions, confidence)
-    chosen = batch(_default_batch(problem) if batch_size is None else batch_size)
-    check_batch_size(chosen, problem.data)
+    point = check_point(problem, x, "x")
+    check_numbers(directions, width, max_directions, confidence, threshold)
     with problem.precision():
         moved = copy.copy(problem)
         moved.x0 = point
         if problem.hierarchical:
-            moved.y0 = moved.feasible_lower()  # type: ignore[attr-defined]
-        program = Sampling(smoothing, 1, chosen, *_lower(moved, lower))
+            with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
+                warnings.filterwarnings("ignore", "y0: found")
+                moved.y0 = moved.feasible_lower()  # type: ignore[attr-defined]
+        program = sampling_program(moved, smoothing, batch_size, lower)
         check_start(moved, program)
         bench = _Bench(moved, engines.get(engine), _key(key), program)
         facts = bench.inspect()
@@ -103,10 +100,10 @@ class _Bench:
     def run(self, program: Any, *path: int) -> Any:
         """Run one round of a program on a stream of its own."""
         key = functools.reduce(jax.random.fold_in, path, self.key)
-        session = self.engine.start([program], self.problem, [key], None)
-        session.advance(1)
-        self.charge(session.costs()[0])
-        return session.states()[0]
+        with contextlib.closing(self.engine.start([program], self.problem, [key], None)) as session:
+            session.advance(1)
+            self.charge(session.costs()[0])
+            return session.states()[0]
 
     def charge(self, cost: Cost) -> None:
         """Add to what has been spent."""
@@ -151,27 +148,44 @@ def _write(
     found = _with_rounding(outcome.estimate, problem, eta, float(facts.loss))
     norm_interval = found.norm_interval()
     lower = _lower_quality(bench, facts, eta, norm_interval) if problem.hierarchical else None
-    if width is not None and outcome.decided == "capped":
-        notes.append(
-            f"max_directions was reached: the interval is {found.width:.3g} wide, not {width:.3g}; raise it, or ask for less"
-        )
+    identical, narrow = problem.sets.identical, None if width is None else found.width <= width
+    notes = notes + _sampling_notes(found, outcome, width) + _lower_notes(problem, lower)
+    made = Certificate(
+        smoothing=eta, confidence=confidence, squared_norm=found.value, interval=(found.lower, found.upper),
+        norm=math.sqrt(max(found.value, 0.0)), norm_interval=norm_interval, directions=found.directions,
+        drawn=outcome.directions, width=width, narrow=narrow,
+        distances=tuple(float(d) for d in facts.distances), distance=distance,
+        delta=max(eta, distance) if identical and distance is not None else None,
+        epsilon=None, meaning=FREE if problem.sets.free else IDENTICAL if identical else DIFFERENT,
+        lower=lower, notes=tuple(notes), cost=bench.cost,
+    )  # fmt: skip
+    return dataclasses.replace(made, epsilon=made.upper) if identical else made
+
+
+def _sampling_notes(found: Estimate, outcome: Outcome, width: float | None) -> list[str]:
     if outcome.decided == "pilot":
-        notes.append("a pilot showed the squared norm to lie above the threshold; nothing more was spent")
+        return ["a pilot showed the squared norm to lie above the threshold; nothing more was spent"]
+    if width is None or found.width <= width:
+        return []
+    wide = f"the interval is {found.width:.3g} wide, not {width:.3g}"
+    if outcome.decided == "capped":
+        return [f"max_directions was reached: {wide}; raise it, or ask for less"]
+    return [f"rounding of loss values was added: {wide}; use float64, a larger smoothing, or ask for less"]
+
+
+def _lower_notes(problem: Any, lower: LowerQuality | None) -> list[str]:
+    notes = []
     if lower is not None and lower.effect is None:
         notes.append(
             "the upper loss is a black box, so its slope in y is unknown: the lower level's effect has no bound"
         )
-    identical = problem.sets.identical
-    return Certificate(
-        smoothing=eta, confidence=confidence, squared_norm=found.value, interval=(found.lower, found.upper),
-        norm=math.sqrt(max(found.value, 0.0)), norm_interval=norm_interval, directions=found.directions,
-        drawn=outcome.directions, width=width, narrow=None if width is None else outcome.decided == "narrow",
-        distances=tuple(float(d) for d in facts.distances), distance=distance,
-        delta=max(eta, distance) if identical and distance is not None else None,
-        epsilon=norm_interval[1] if identical else None,
-        meaning=FREE if problem.sets.free else IDENTICAL if identical else DIFFERENT,
-        lower=lower, notes=tuple(notes), cost=bench.cost,
-    )  # fmt: skip
+    if isinstance(problem, Bilevel) and (problem.modulus is None or problem.smoothness is None):
+        notes.append(
+            "the lower level's modulus or smoothness was estimated, and its error bound is as good as they are"
+        )
+    if isinstance(problem, Bilevel) and not hasattr(problem.lower_data, "sizes"):
+        notes.append("the lower level's residual is itself an estimate: its data are drawn on demand")
+    return notes
 
 
 def _with_rounding(found: Estimate, problem: Any, eta: float, loss: float) -> Estimate:
@@ -184,64 +198,11 @@ def _with_rounding(found: Estimate, problem: Any, eta: float, loss: float) -> Es
 
 def _lower_quality(bench: _Bench, facts: Facts, eta: float, norm: tuple[float, float]) -> LowerQuality:
     """Apply the bound behind the paper's Lemma on inexactness, (n/eta) L ||y - y(x)||, to the worst solve that was used."""
-    slope = float(facts.slope)
-    error = max(float(facts.error), bench.lower_error)
-    known = math.isfinite(slope)
-    moved = slope * error if bench.program.federated else float(facts.shift)
-    effect = bench.problem.dim / eta * moved if known else None
-    share = None if effect is None else min(1.0, effect / max(norm[1] - norm[0], 1e-300))
-    return LowerQuality(float(facts.residual), error, slope if known else None, effect, share)
-
-
-def _lower(problem: Any, lower: Any) -> tuple[Any, Any]:
-    """Return what solves the lower level, and the constants that bound its error."""
-    if isinstance(problem, Nonsmooth):
-        if lower is not None:
-            raise InputError("lower: found one, but the problem has no lower level; leave it out")
-        return None, None
-    if isinstance(problem, TwoStage):
-        return problem.monitor if lower is None else check_solver(lower, "lower"), None
-    assert isinstance(problem, Bilevel)
-    if getattr(problem.lower_fn, "is_blackbox", False):
-        raise InputError(
-            "lower: the lower loss is a black box; its error is bounded by gradients, so it must be JAX code"
-        )
-    if lower is None and not hasattr(problem.lower_data, "sizes"):
-        raise InputError(
-            "lower: lower data drawn on demand allow no exact solve; pass a method, such as fz.LocalSGD(), or store samples"
-        )
-    chosen = LocalSGD(batch_size=FULL, tolerance=ACCURATE) if lower is None else lower
-    if not isinstance(chosen, Method) or not hasattr(chosen, "plan"):
-        raise InputError(f"lower: found {type(chosen).__name__}; pass a method such as fz.LocalSGD() or fz.FedAC()")
-    check_batch_size(getattr(chosen, "batch_size", 1), problem.lower_data)
-    from fedrzo.constants import lower_level
-
-    constants = lower_level(problem)
-    if getattr(chosen, "constants", constants) is None:
-        chosen = dataclasses.replace(chosen, constants=constants)  # type: ignore[type-var]
-    return chosen, constants
-
-
-def _default_batch(problem: Problem) -> int | str:
-    return FULL if hasattr(problem.data, "sizes") else DRAWN
-
-
-def _check_point(problem: Any, x: Any) -> np.ndarray:
-    if not isinstance(problem, Problem):
-        raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
-    leaves, structure = jax.tree.flatten(x)
-    shapes = tuple(np.shape(leaf) for leaf in leaves)
-    if structure != problem.layout.treedef or shapes != problem.layout.shapes:
-        raise InputError(
-            f"x: found shapes {shapes}, the problem's x0 has {problem.layout.shapes}; pass a point like x0"
-        )
-    return problem.layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, "x").astype(problem.layout.dtype), x))
-
-
-def _check_numbers(directions: Any, width: Any, max_directions: Any, confidence: Any) -> None:
-    count(directions, "directions")
-    count(max_directions, "max_directions")
-    if width is not None:
-        constant(width, "width")
-    if constant(confidence, "confidence") >= 1:
-        raise InputError(f"confidence: found {confidence!r}; pass a number between 0 and 1, such as 0.95")
+    slope, error = float(facts.slope), max(float(facts.error), bench.lower_error)
+    residual, moved = float(facts.residual), float(facts.shift)
+    if bench.program.federated:  # one y for all clients
+        residual, moved = error / error_factor(bench.program.constants), slope * error
+    if not math.isfinite(slope):
+        return LowerQuality(residual, error, None, None, None)
+    effect = bench.problem.dim / eta * moved
+    return LowerQuality(residual, error, slope, effect, min(1.0, effect / max(norm[1] - norm[0], 1e-300)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
@@ -14,22 +15,23 @@ from fedrzo.methods.base import Method, method
 from fedrzo.problems import Problem
 
 SWEEPS, AT_ONCE = 4000, 50
-CLOSE = 1e-6  # how near to all sets the answer must be, relative to 1 + |x|
+CLOSE = 1e-6  # how near to x every client's point must be, relative to 1 + |x|
 
 
 class Point(NamedTuple):
-    """A sweep's point, its mean distance to the sets one sweep ago, and how far it moved."""
+    """A sweep's point, and how far the clients' own points were from the one before, on average."""
 
     x: jax.Array
     apart: jax.Array
-    moved: jax.Array
 
 
 @method
 class Nearest(Method):
     """Dykstra's method for the product of the clients' sets and the points that all clients share.
 
-    Each client keeps its own correction and sends a projected point, of which the server sees the mean.
+    Each client keeps its own correction p_i and sends a projected point z_i, of which the server sees the mean. Corrections are
+    normal to the sets at z_i, and their mean is what x has moved since the start: where all z_i are x, x is the nearest point.
+    Neither an x that stands still nor one that lies in all sets shows as much.
     """
 
     solves = (Problem,)
@@ -38,7 +40,7 @@ class Nearest(Method):
         """Start at the problem's x0."""
         del key
         x = jnp.asarray(problem.x0, float) if problem.hierarchical else jnp.asarray(problem.x0)
-        return Point(x, jnp.asarray(jnp.inf, x.dtype), jnp.asarray(jnp.inf, x.dtype))
+        return Point(x, jnp.asarray(jnp.inf, x.dtype))
 
     def init_memory(self, problem: Any) -> Any:
         """Start without a correction."""
@@ -47,19 +49,18 @@ class Nearest(Method):
     def round(self, federation: Federation, state: Point, r: Any) -> Point:
         """Run one sweep."""
         del r
-        x, apart = federation.average(self.visit, state.x)
-        return Point(x, apart, jnp.linalg.norm(x - state.x))
+        return Point(*federation.average(self.visit, state.x))
 
     def visit(self, client: Client, key: jax.Array, memory: jax.Array, x: jax.Array) -> Reply:
         """Project the corrected point, and remember what that took away."""
         del key
         start = x + memory
         nearest = client.project(start)
-        return Reply((nearest, jnp.linalg.norm(x - client.project(x))), memory=start - nearest)
+        return Reply((nearest, jnp.linalg.norm(nearest - x)), memory=start - nearest)
 
 
 class Found(NamedTuple):
-    """The distance, whether the sweeps came to rest in all sets, and what they cost."""
+    """The distance, whether the sweeps found it, and what they cost."""
 
     distance: float
     settled: bool
@@ -68,16 +69,16 @@ class Found(NamedTuple):
 
 def distance_to_all(problem: Any, engine: Any, key: jax.Array) -> Found:
     """Return the distance from the problem's x0 to the intersection of its clients' sets."""
-    session = engine.start([Nearest()], problem, [key], None)
     start = np.asarray(problem.x0, float)
     close = CLOSE * (1 + np.linalg.norm(start)) * float(np.min(problem.client_weights))
     if start.dtype != problem.layout.dtype:  # single precision ends earlier
         close *= 100
-    settled = False
-    for _ in range(SWEEPS // AT_ONCE):
-        session.advance(AT_ONCE)
-        [state] = session.states()
-        settled = bool(state.apart <= close and state.moved <= close)
-        if settled:
-            break
-    return Found(float(np.linalg.norm(np.asarray(state.x, float) - start)), settled, session.costs()[0])
+    with contextlib.closing(engine.start([Nearest()], problem, [key], None)) as session:
+        for _ in range(SWEEPS // AT_ONCE):
+            session.advance(AT_ONCE)
+            [state] = session.states()
+            if state.apart <= close:
+                break
+        return Found(
+            float(np.linalg.norm(np.asarray(state.x, float) - start)), bool(state.apart <= close), session.costs()[0]
+        )

@@ -11,9 +11,10 @@ import numpy as np
 
 from fedrzo.certify.certificate import Certificate
 from fedrzo.certify.examine import certify
+from fedrzo.certify.inputs import check_confidence, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation import Cost
-from fedrzo.methods.base import constant, count
+from fedrzo.methods.base import constant, whole
 
 STREAM = 4  # of the run's key that certificates are drawn from
 PREFIX = "certificate_"
@@ -34,12 +35,11 @@ class Certified:
 
     def __post_init__(self) -> None:
         constant(self.epsilon, "epsilon")
-        count(self.every, "every")
-        count(self.max_directions, "max_directions")
+        whole(self.every, "every")
+        whole(self.max_directions, "max_directions")
+        check_confidence(self.confidence)
         if self.smoothing is not None:
             constant(self.smoothing, "smoothing")
-        if constant(self.confidence, "confidence") >= 1:
-            raise InputError(f"confidence: found {self.confidence!r}; pass a number between 0 and 1, such as 0.95")
 
     def begin(self, case: Any, engine: Any) -> Watch:
         """Return the rule at work on one run; refuse what cannot work before the run starts."""
@@ -52,7 +52,15 @@ class Certified:
             raise InputError(
                 f"smoothing: {type(case.methods[0]).__name__} has none; pass fz.certified(..., smoothing=...)"
             )
-        return Watch(self, case.problem, case.keys[0], engine, float(smoothing))
+        problem = case.problem
+        with problem.precision():
+            sampling_program(problem, smoothing, self.batch_size, self.lower)
+        if problem.hierarchical and getattr(problem.loss_fn, "is_blackbox", False):
+            raise InputError(
+                "stop: the upper loss is a black box, so nothing bounds what the lower level's error does to its gradient, and "
+                "no point would be certified; call fz.certify, or write the loss with jax.numpy"
+            )
+        return Watch(self, problem, case.keys[0], engine, float(smoothing))
 
 
 class Watch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -38,6 +39,10 @@ class Method:
     needs_everyone: ClassVar[bool] = False  # whether every client must take part in every round
     serves_below: ClassVar[bool] = True  # whether it can solve a lower level
 
+    def __init_subclass__(cls) -> None:
+        """Make each method a pytree; here, since a class that was pickled whole is made anew without its decorators."""
+        jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
+
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
         del key
@@ -50,6 +55,11 @@ class Method:
     def prepare(self, problem: Any) -> Any:
         """Return this method with everything filled in that it takes from the problem, such as estimated constants."""
         del problem
+        return self
+
+    def for_cohort(self, problem: Any, size: int) -> Any:
+        """Return this method, prepared, for rounds in which so many clients take part."""
+        del problem, size
         return self
 
     def metrics(self, state: Any) -> dict[str, Any]:
@@ -94,30 +104,29 @@ def static(default: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def method(cls: type) -> type:
-    """Make a class a frozen dataclass and a pytree whose numbers are leaves."""
+    """Make a class a frozen dataclass; its numbers are the leaves of a pytree."""
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
-    fields = dataclasses.fields(cls)
-
-    def flatten(self: Any) -> tuple[tuple, tuple]:
-        children, names, fixed = [], [], []
-        for field in fields:
-            value = getattr(self, field.name)
-            if field.metadata.get("static") or value is None or isinstance(value, str | bool) or _is_function(value):
-                fixed.append((field.name, value))
-            else:
-                names.append(field.name)
-                children.append(value)
-        return tuple(children), (tuple(names), tuple(fixed))
-
-    def unflatten(aux: tuple, children: tuple) -> Any:
-        self: Any = object.__new__(cls)  # no __post_init__: leaves may be tracers or placeholders
-        for name, value in (*aux[1], *zip(aux[0], children, strict=True)):
-            object.__setattr__(self, name, value)
-        return self
-
-    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
     cls.__repr__ = _repr  # type: ignore[assignment]
     return cls
+
+
+def _flatten(self: Any) -> tuple[tuple, tuple]:
+    children, names, fixed = [], [], []
+    for field in dataclasses.fields(self):
+        value = getattr(self, field.name)
+        if field.metadata.get("static") or value is None or isinstance(value, str | bool) or _is_function(value):
+            fixed.append((field.name, value))
+        else:
+            names.append(field.name)
+            children.append(value)
+    return tuple(children), (tuple(names), tuple(fixed))
+
+
+def _unflatten(cls: type, aux: tuple, children: tuple) -> Any:
+    self: Any = object.__new__(cls)  # no __post_init__: leaves may be tracers or placeholders
+    for name, value in (*aux[1], *zip(aux[0], children, strict=True)):
+        object.__setattr__(self, name, value)
+    return self
 
 
 def _is_function(value: Any) -> bool:
@@ -198,11 +207,18 @@ def count(value: Any, argument: str) -> Any:
         isinstance(value, bool | str)
         or value is None
         or np.ndim(value) != 0
-        or not value >= 1
+        or not 1 <= value < np.inf
         or value != np.round(value)
     ):
         raise InputError(f"{argument}: found {value!r}; pass a whole number of at least 1")
     return int(value)
+
+
+def whole(value: Any, argument: str) -> Any:
+    """Return a whole number of at least one that stays the same in all rounds."""
+    if callable(value):
+        raise InputError(f"{argument}: found a function; pass a whole number of at least 1")
+    return count(value, argument)
 
 
 def batch(value: Any) -> Any:

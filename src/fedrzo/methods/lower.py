@@ -155,11 +155,19 @@ def close(federation: Federation, owner: Any, y: jax.Array, constants: Constants
     `fedrzo.constants`) hold near x0, and gradients over a sampler's draws are themselves estimates.
     """
     y, gradient = federation.average(owner.lower_gradient, y)
-    step = 2 / (constants.modulus + constants.smoothness)
-    new = federation.average(owner.lower_project, y - step * gradient)
-    residual = jnp.linalg.norm(new - y)
-    bound = 1 + (1 + step * constants.smoothness) / (step * constants.modulus)
-    return Closing(new, bound * residual)
+    new = federation.average(owner.lower_project, y - closing_step(constants) * gradient)
+    return Closing(new, error_factor(constants) * jnp.linalg.norm(new - y))
+
+
+def closing_step(constants: Constants) -> Any:
+    """Return the length of the step that `close` takes."""
+    return 2 / (constants.modulus + constants.smoothness)
+
+
+def error_factor(constants: Constants) -> Any:
+    """Return by how much the distance that `close` moves must be multiplied to bound its answer's error."""
+    step = closing_step(constants)
+    return 1 + (1 + step * constants.smoothness) / (step * constants.modulus)
 
 
 class LowerClosing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedrzo.methods.base import count, positive
+from fedrzo.methods.base import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
@@ -79,8 +79,8 @@ def twostage(
     ).values()  # fmt: skip
     b1, b2 = check_dissimilarity(dissimilarity)
     gap, B = check_optional(gap, "gap"), check_optional(distance, "distance") or 0.0
-    gamma_given = None if stepsize is None else positive(stepsize, "stepsize")
-    steps_given = None if local_steps is None else count(local_steps, "local_steps")
+    gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
+    steps_given = None if local_steps is None else whole(local_steps, "local_steps")
     smooth = L0 * math.sqrt(n) + 1
     theta1 = 16 * LEVY * smooth * L0**2 * n / eta  # without the 1/m that is printed in it
     theta2 = 5 * smooth**2 / (8 * eta**2)

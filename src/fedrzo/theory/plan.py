@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fedrzo.errors import InputError
-from fedrzo.methods.base import count, positive
+from fedrzo.methods.base import constant, whole
 
 LEVY = math.sqrt(2 * math.pi)  # of Levy concentration on the sphere, which bounds an estimate's second moment
 FAR = 10**40  # iterations: a target that takes more than this is taken to be out of reach
@@ -111,12 +112,12 @@ def solve(
             f"budget, epsilon: found {found}; pass a budget of iterations or a target epsilon, one of them"
         )
     if budget is not None:
-        return at(count(budget, "budget"))
+        return at(whole(budget, "budget"))
     if gap is None:
         raise InputError("gap: found None; a target needs f_eta(x0) - inf f_eta, or a bound on it")
     if given:
         raise InputError("epsilon: found a target beside a stepsize or local_steps; pass a budget, or leave those out")
-    return first(at, positive(epsilon, "epsilon"))
+    return first(at, constant(epsilon, "epsilon"))
 
 
 def first(at: Callable[[int], AnyPlan], epsilon: float) -> AnyPlan:
@@ -150,7 +151,7 @@ def prescribe(clients: int, dim: int, smoothing: float, lipschitz: float, iterat
 def check(**values: Any) -> dict[str, Any]:
     """Return m and n as whole, everything else as positive numbers, or say which is not."""
     return {
-        name: count(value, name) if name in ("clients", "dim") else positive(value, name)
+        name: whole(value, name) if name in ("clients", "dim") else constant(value, name)
         for name, value in values.items()
     }
 
@@ -170,6 +171,6 @@ def check_optional(value: Any, argument: str) -> float | None:
     """Return a number that is not negative, or None."""
     if value is None:
         return None
-    if isinstance(value, bool | str) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
         raise InputError(f"{argument}: found {value!r}; pass a number that is not negative")
     return float(value)

@@ -83,5 +83,12 @@ def prescribed(
     if not isinstance(problem, method.solves):  # type: ignore[attr-defined]
         wanted = " or ".join(kind.__name__ for kind in method.solves)  # type: ignore[attr-defined]
         raise InputError(f"problem: found {type(problem).__name__}; {method.__name__} solves {wanted}")
+    if constants is not None and not isinstance(constants, Mapping):
+        raise InputError(f'constants: found {type(constants).__name__}; pass a mapping, such as {{"lipschitz": 1.0}}')
+    for name in ("stepsize", "local_steps", "epsilon", "budget", "smoothing"):
+        if name in (constants or {}) or name in fields:
+            raise InputError(
+                f"{name}: found among constants or fields; the theorem prescribes it for a budget and a smoothing: leave it out"
+            )
     found = for_problem(problem, smoothing, budget=budget, **(constants or {}))
     return method(stepsize=found.stepsize, smoothing=found.smoothing, local_steps=found.local_steps, **fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedrzo.methods.base import count, positive
+from fedrzo.methods.base import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
@@ -51,8 +51,8 @@ def nonsmooth(
     m, n, eta, L0 = check(clients=clients, dim=dim, smoothing=smoothing, lipschitz=lipschitz).values()
     b1, b2 = check_dissimilarity(dissimilarity)
     gap = check_optional(gap, "gap")
-    gamma_given = None if stepsize is None else positive(stepsize, "stepsize")
-    steps_given = None if local_steps is None else count(local_steps, "local_steps")
+    gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
+    steps_given = None if local_steps is None else whole(local_steps, "local_steps")
 
     def at(K: int) -> Plan:
         prescribed, H = prescribe(m, n, eta, L0, K)
