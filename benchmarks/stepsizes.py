@@ -1,6 +1,6 @@
 """What `stepsize="auto"` is worth on the zoo: final loss gaps against the best of a fine grid, and what the search costs.
 
-    python benchmarks/stepsizes.py [NAME ...] [--seeds 8]
+    python benchmarks/stepsizes.py [NAME ...] [--seeds 8] [--first 0]
 
 Gaps are those of the loss with its Moreau terms, which is what the methods minimise: over private sets a loss alone can be
 below the optimum. They are taken to the best known value: in closed form, published, from a long run of a first-order method
@@ -41,6 +41,8 @@ class Row(NamedTuple):
     best: float
     best_gap: float
     cost: float  # evaluations of the search over those of the run
+    typical: float  # the ratio of medians over seeds, in place of means
+    inside: bool  # the grid's best is none of its ends, or solves the problem: no longer grid would do better
 
     @property
     def ratio(self) -> float:
@@ -135,7 +137,7 @@ def ends(case: Case, sweep: fz.Sweep) -> np.ndarray:
     return np.array([[end(result) for result in results] for results in sweep.results])
 
 
-def measure(case: Case, seeds: int) -> Row:
+def measure(case: Case, seeds: list[int]) -> Row:
     """Run the search and its result, then a fine grid around, all with the same seeds."""
     options = {"seeds": seeds, "eval_every": case.rounds, "progress": False}
     auto = fz.sweep(case.method, case.problem, case.rounds, **options)
@@ -148,25 +150,29 @@ def measure(case: Case, seeds: int) -> Row:
     start = float(auto.results[0][0].history["loss"][0])
     known = min(case.known, float(ours.min()), float(theirs[np.isfinite(theirs)].min()))
     floor = SOLVED * (start - known)
-    means = theirs.mean(axis=1)
+    means, medians = (np.maximum(of(theirs, axis=1) - known, floor) for of in (np.mean, np.median))
     best = int(np.argmin(means))
+    inside = 0 < best < POINTS - 1 or bool(means[best] == floor)
+    gap, typical = max(ours.mean() - known, floor), max(float(np.median(ours)) - known, floor)
     per_run = auto.results[0][0].history["evaluations"][-1] - tunings[0].cost.evaluations
     cost = float(np.mean([tuning.cost.evaluations for tuning in tunings])) / per_run
-    return Row(found, max(ours.mean() - known, floor), grid[best], max(means[best] - known, floor), cost)
+    return Row(found, gap, grid[best], means[best], cost, typical / medians.min(), inside)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *CASES])
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=8, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     options = parser.parse_args()
-    heads = ("problem", "auto's stepsize", "its gap", "best of grid", "its gap", "ratio", "search / run")
+    heads = ("problem", "auto's stepsize", "its gap", "best of grid", "its gap", "ratio", "of medians", "search / run")
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for name in options.names or CASES:
-        row = measure(CASES[name](), options.seeds)
+        row = measure(CASES[name](), list(range(options.first, options.first + options.seeds)))
         span = f"{min(row.found):.2g} to {max(row.found):.2g}"
-        print(f"| {name} | {span} | {row.gap:.2g} | {row.best:.2g} | {row.best_gap:.2g} | {row.ratio:.2f} | {row.cost:.1f} |",
-              flush=True)  # fmt: skip
+        gaps = f"{row.gap:.2g} | {row.best:.2g} | {row.best_gap:.2g} | {row.ratio:.2f} | {row.typical:.2f}"
+        note = "" if row.inside else " best at an end of the grid"
+        print(f"| {name} | {span} | {gaps} | {row.cost:.1f} |{note}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
+from fedrzo.catchup import as_sent
 from fedrzo.engines import simulation
 from fedrzo.engines.loop import LoopSession
 from fedrzo.engines.messages import Message
@@ -136,7 +137,8 @@ def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
 
     def weigh_up(self: LoopSession, message: Message, ids: Any) -> Any:
         answers = deliver(self, message, ids)
-        weighed["up"] += sum(np.asarray(leaf).nbytes for _, reply in answers for leaf in jax.tree.leaves(reply.value))
+        sent = [as_sent(reply.value) for _, reply in answers]
+        weighed["up"] += sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(sent))
         return answers
 
     with pytest.MonkeyPatch.context() as patch:
@@ -173,7 +175,7 @@ def declared_evaluations_are_those_that_happen(case: Case, tmp_path: Any) -> Non
 
     problem = case.problem(traced if case.numpy_loss is None else lambda loss: fz.blackbox(blackbox))
     with problem.precision():
-        method = case.method.prepare(problem)
+        method = case.method.prepare(problem).for_cohort(problem, case.some or problem.clients)
         seen.clear()  # estimating constants is not charged
         session = simulation.Simulation().start([method], problem, [jax.random.key(0)], case.some)
         session.advance(3)

@@ -101,6 +101,67 @@ class Missed(NamedTuple):
         return jax.tree.map(lambda fresh, new: jnp.where(self.renewed, fresh, new), self.fresh, new)
 
 
+class Either(NamedTuple):
+    """A reply that is small or large: a client sends one of the two, and that one is counted.
+
+    Attributes:
+        small: such as scalars.
+        large: such as x.
+        sends_large: which of them travels; the other is zeros on the server of a real federation.
+    """
+
+    small: PyTree
+    large: PyTree
+    sends_large: Any
+
+    def sent(self) -> Either:
+        """Return what travels, with None for what does not; on the host."""
+        return Either(None, self.large, None) if self.sends_large else Either(self.small, None, None)
+
+    def received(self, expected: Either) -> Either:
+        """Return what arrived, with zeros for what was not sent; ValueError unless it is one of the two."""
+        if (self.small is None) == (self.large is None):
+            raise ValueError("found none or both of two kinds of replies, of which a client sends one")
+        small, large = (jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), part) for part in expected[:2])
+        if self.small is None:
+            return Either(small, self.large, np.True_)
+        return Either(self.small, large, np.False_)
+
+
+def _is_either(node: Any) -> bool:
+    return isinstance(node, Either)
+
+
+def as_sent(value: PyTree) -> PyTree:
+    """Return a reply as it travels."""
+    return jax.tree.map(lambda node: node.sent() if _is_either(node) else node, value, is_leaf=_is_either)
+
+
+def as_received(value: PyTree, expected: PyTree) -> PyTree:
+    """Return a reply as the server reads it, given what it looks like; ValueError where it cannot be that."""
+    structure: Any = jax.tree.structure(expected, is_leaf=_is_either)
+    nodes = structure.flatten_up_to(value)
+    wanted = structure.flatten_up_to(expected)
+    found = [n.received(w) if _is_either(n) and _is_either(w) else n for n, w in zip(nodes, wanted, strict=True)]
+    return jax.tree.unflatten(structure, found)
+
+
+def reply_bytes(value: PyTree) -> tuple[int, Any]:
+    """Return the size of a reply's fixed part and of its parts that are small or large (a plain zero if it has none).
+
+    In compiled code a leading axis of clients makes the second one an array; the first is then that of all clients together.
+    """
+    nodes = jax.tree.leaves(value, is_leaf=_is_either)
+    fixed = nbytes([node for node in nodes if not _is_either(node)])
+
+    def own(node: Either) -> Any:
+        clients = max(1, np.size(node.sends_large))
+        small, large = nbytes(node.small) // clients, nbytes(node.large) // clients
+        return jnp.where(node.sends_large, large, small)
+
+    return fixed, sum((own(node) for node in nodes if _is_either(node)), start=0)
+
+
 def _none_of(tree: PyTree) -> PyTree:
     """Return arrays without a single number that still tell a tree's shapes and types."""
 

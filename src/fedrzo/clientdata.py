@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,6 +56,20 @@ class ClientData:
         data.offsets, data.sizes = np.repeat(data.offsets, clients), np.repeat(data.sizes, clients)
         data.clients, data.identical = clients, True
         return data
+
+    def part(self, clients: Sequence[int]) -> ClientData:
+        """Return some clients' samples alone; whether all clients have equally many is still known, so steps compute alike."""
+        part = copy.copy(self)
+        part.clients, part.sizes = len(clients), np.asarray(self.sizes)[list(clients)]
+        part.offsets = np.asarray(self.offsets)[list(clients)]
+        if not self.identical:
+            rows = np.concatenate([o + np.arange(s) for o, s in zip(part.offsets, part.sizes, strict=True)])
+            part.flat = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self.flat)
+            part.offsets = (np.cumsum(part.sizes) - part.sizes).astype(np.int32)
+            part.samples = len(rows)
+        part.fixed = jax.tree.map(lambda leaf: np.asarray(leaf)[list(clients)], self.fixed)
+        part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
+        return part
 
     def __repr__(self) -> str:
         sizes = np.asarray(self.sizes)
@@ -136,6 +151,12 @@ class Sampler:
         """Draw a batch: independent samples on a new leading axis."""
         del client
         return jax.vmap(lambda k: self.fn(k, client_id))(jax.random.split(key, batch_size))
+
+    def part(self, clients: Sequence[int]) -> Sampler:
+        """Return the sampler for some clients: samples depend on a client's name, which it keeps, not on its place."""
+        part = copy.copy(self)
+        part.clients = len(clients)
+        return part
 
     def monitor(self, client_id: Any) -> PyTree:
         """Return the fixed batch over which this client's loss is monitored."""

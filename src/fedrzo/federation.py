@@ -61,12 +61,14 @@ class Gathered(NamedTuple):
         ids: whose they are.
         weights: of those who answered, summing to one.
         share: what those who answered weigh among all clients, 1 if none is missing.
+        key: of the call; a client's own is this one folded with its id, so that the server can draw what the client drew.
     """
 
     values: PyTree
     ids: Any
     weights: Any
     share: Any
+    key: Any = None
 
     def mean(self) -> PyTree:
         """Return the weighted mean of the replies."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -125,6 +125,12 @@ class Bilevel(Hierarchical):
                 f"lower_data: found {self.lower_data.clients} clients, data has {self.data.clients}; give one entry each"
             )
         self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+
+    def part(self, clients: Sequence[int]) -> Bilevel:
+        """Return this problem with the data and the sets of some clients alone."""
+        part = super().part(clients)
+        part.lower_data = part.data if self.lower_data is self.data else self.lower_data.part(clients)
+        return part
 
     def lower_level(self, points: jax.Array) -> LowerLevel:
         """Return the lower level at one x (a vector) or at several at once (a matrix, one x per row)."""

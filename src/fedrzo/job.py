@@ -60,7 +60,8 @@ class Job:
         self.histories = [History(columns) for columns in stored.histories]
         if stored.round % self.case.eval_every and stored.round < self.case.rounds:
             for history in self.histories:
-                history.drop_last()  # a shorter run's last row; a straight run has none there
+                if history.last["round"] == stored.round:
+                    history.drop_last()  # a shorter run's last row; a straight run has none there
         if self.watch is not None:
             self.watch.restore(self.histories[0].last)
         self.before, self.stored = stored.seconds, stored.seconds
@@ -82,6 +83,8 @@ class Job:
             if len(self.histories[0]) == 0:
                 self._append_rows()
                 self._check_finite_start()
+            elif self._is_due():  # the run ended after this round was stored, but before its row was
+                self._append_rows()
             bar.show(self.session.round, self.histories[0].last)
             while self.session.round < rounds and not (self.watch is not None and self.watch.done):
                 every = self.case.eval_every
@@ -94,12 +97,22 @@ class Job:
     def _chunk(self, rounds: int) -> None:
         start = time.perf_counter()
         self.whole = False
-        self.session.advance(rounds)
-        self._raise_trouble()
+        every_round = getattr(self.session, "stores_every_round", False)
+        stride = 1 if every_round else rounds
+        for _ in range(0, rounds, stride):
+            self.session.advance(stride)
+            self._raise_trouble()
+            if every_round:
+                self.store()
         self.chunk_seconds.append(time.perf_counter() - start)
         self._append_rows()
-        if self.seconds - self.stored >= CHECKPOINT_SECONDS:
+        if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
             self.store()
+
+    def _is_due(self) -> bool:
+        """Tell whether the round that the session is at should have a row, and has none."""
+        at = self.session.round
+        return self.histories[0].last["round"] != at and (at % self.case.eval_every == 0 or at == self.case.rounds)
 
     def _append_rows(self) -> None:
         metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds

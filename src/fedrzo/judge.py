@@ -37,7 +37,7 @@ class Judge(Method):
 
     @classmethod
     def of(cls, owner: Any, problem: Any) -> Judge:
-        """Choose the samples: all of a client's, or as many as it uses in a round."""
+        """Choose the samples: as many as a client uses in a round, but not few; all of them if there are no more."""
         used = 1 if owner.batch_size == FULL else int(owner.batch_size) * int(at(owner.local_steps, np.int32(0)))
         most, sizes = max(LEAST, used), getattr(problem.data, "sizes", None)
         everything = sizes is not None and (owner.batch_size == FULL or int(np.max(sizes)) <= most)
@@ -80,7 +80,7 @@ class Judge(Method):
         points, level = client.points, client.level.lower_level(client.points)
         y = level.split(level.sets.project(client.index, y))
         samples = client.sample(key, self.batch_size)
-        values = jnp.stack([client.loss(x, yx, samples) for x, yx in zip(points, y, strict=True)])
+        values = jax.lax.map(lambda pair: client.loss(*pair, samples), (points, y))
         evaluations = len(points) * client.cost(self.batch_size)
         return Reply(values + self._moreau(client, points), evaluations=evaluations)
 
@@ -105,12 +105,13 @@ def begin_below(problem: Any, pairs: Any, count: int) -> Any:
 def ask(judge: Judge, problem: Any, key: jax.Array, points: Any, y: Any, r: Any, *, many: bool) -> tuple[Any, Tally]:
     """Ask all clients in a simulated federation; returns what they said and what it cost.
 
-    With `many`, points and y have a leading axis of runs, which ask one by one but see the same samples.
+    With `many`, points and y have a leading axis of runs, which ask one by one. Equal keys see equal samples.
     """
 
     def one(points: jax.Array, y: Any) -> tuple[jax.Array, Tally]:
         roots = Roots.of(key)
-        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
+        # No round in the key's path: what is asked after other rounds is asked on the same samples, and can be compared.
+        clock = Clock(problem, roots, roots.directions, r)
         ledger = Ledger(Tally.zero(), {"": None})
         weights = jnp.asarray(problem.client_weights)
         federation = SimulatedFederation(problem, everyone(problem), weights, clock, ledger)

@@ -6,6 +6,8 @@ clients' data and their private sets; x (and y) may be any pytree, of which meth
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -48,7 +50,7 @@ class Problem:
         self.data = check_data(data, "data")
         self.layout = Layout.of(x0, "x0")
         self.x0 = self.layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, "x0"), x0))
-        self.sets = _family(constraint, x0, self.layout.size, data.clients)
+        self.sets = set_family(constraint, x0, self.layout.size, data.clients)
         self.weights = weights
         self.client_weights = _weights(weights, data)
         self.test = test if test is None else jax.tree.map(np.asarray, test)
@@ -82,6 +84,14 @@ class Problem:
         """Return value(x+v) - value(x-v); both points go in one call, which a vectorised black box can exploit."""
         plus, minus = jax.vmap(self.value, in_axes=(0, None))(jnp.stack([x + v, x - v]), batch)
         return plus - minus
+
+    def part(self, clients: Sequence[int]) -> Any:
+        """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""
+        part = copy.copy(self)
+        part.data, part.sets = self.data.part(clients), self.sets.part(clients)
+        part.client_weights = np.asarray(self.client_weights)[list(clients)]
+        part.test, part.metrics = None, ()
+        return part
 
     def lower_solution(self, x: jax.Array) -> PyTree:
         """Return an accurate lower-level solution at a flat x, where the problem has one lower level for all scenarios."""
@@ -205,11 +215,11 @@ def check_data(data: Any, argument: str) -> Data:
     return data
 
 
-def _family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.SetFamily:
+def set_family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.SetFamily:
     """Read `constraint`: nothing, one set for all, or one per client."""
     if constraint is None:
         constraint = sets.Reals()
-    shared = isinstance(constraint, sets.Set)
+    shared = isinstance(constraint, sets.Set | sets.Public)
     if not shared and not isinstance(constraint, Sequence):
         raise InputError(
             f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client"
@@ -219,14 +229,17 @@ def _family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.Se
         raise InputError(
             f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client"
         )
+    public = [isinstance(member, sets.Public) for member in members]
     flat = []
     for i, member in enumerate(members):
         argument = "constraint" if shared else f"constraint of client {i}"
+        member = member.set if isinstance(member, sets.Public) else member
         if not isinstance(member, sets.Set):
             raise InputError(f"{argument}: found {type(member).__name__}; pass a set such as fz.sets.Box(-1, 1)")
         flat.append(sets.flatten_set(member, example, argument))
         flat[-1].check(dim, argument)
-    return sets.stack_sets(flat)
+    family = sets.stack_sets(flat)
+    return dataclasses.replace(family, public=np.broadcast_to(public, clients)) if any(public) else family
 
 
 def _weights(weights: str, data: Data) -> np.ndarray:

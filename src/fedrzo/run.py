@@ -47,7 +47,7 @@ def run(
         problem: such as `fz.Nonsmooth(...)`.
         rounds: communication rounds of the (upper-level) method.
         key: a seed, or a JAX key. Equal keys give equal results; a short run is a prefix of a long one.
-        engine: `"simulation"`, `"loop"`, or an engine object.
+        engine: `"simulation"`, `"loop"`, `"ray"`, or an engine object such as `fz.engines.Ray(...)`; see docs/engines.md.
         clients_per_round: how many clients, drawn anew each round, take part; all if not given.
         eval_every: rounds between two rows of the history.
         progress: show a progress bar on standard error.
@@ -192,7 +192,8 @@ def _run(
     with case.problem.precision():
         problem = feasible_start(case.problem)
         check_start(problem, case.methods[0])
-        methods = [method.prepare(problem) for method in case.methods]
+        size = case.clients_per_round or problem.clients
+        methods = [method.prepare(problem).for_cohort(problem, size) for method in case.methods]
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, progress)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)

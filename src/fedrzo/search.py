@@ -14,18 +14,20 @@ import numpy as np
 from fedrzo import directions
 from fedrzo.engines.simulation import Simulation
 from fedrzo.engines.tally import Tally
-from fedrzo.federation import Cost
+from fedrzo.federation import Cost, path_key
 from fedrzo.judge import Judge, ask, begin_below
 from fedrzo.methods.base import at
+from fedrzo.theory.problem import TINY
 from fedrzo.theory.single import nonsmooth
 
 LANES = 6  # runs at once: six candidates in the first look, later three with two keys each
 KEYS = 2  # a step may do well by chance, above all one that is nearly too long
 FINE = 10**0.25  # between neighbours of the grid; the first look takes every second one
 NEAR = (0, -1, -2)  # what is tried beside the last look's best: more rounds want shorter steps
-BATCHES = 6  # of candidates in the first look, at most: 18 decades
+ALIKE = 0.001  # of the gain over x0: losses that differ by less count as equal
+BATCHES = 8  # of candidates in the first look, at most; each spans three decades
 PROBES = 8  # directions whose slopes tell the Lipschitz constant at x0
-FLAT = 1e-6  # the Lipschitz constant of a loss without any slope at x0
+JUDGED, PROBED, TRIED = range(3)  # streams of the search's key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +64,11 @@ class Search:
         """Judge x0 and return the theory's stepsize, for the steepest client's slope along some directions."""
         problem, eta = self.problem, self.method.smoothing
         x = jnp.asarray(problem.x0, float if problem.hierarchical else None)
-        keys = [jax.random.fold_in(self.key, j) for j in range(PROBES)]
+        keys = [path_key(self.key, (PROBED, j)) for j in range(PROBES)]
         v = jnp.stack([directions.sphere(key, x.size, eta, x.dtype) for key in keys])
         points = jnp.concatenate([x[None], x + v, x - v])
         y = begin_below(problem, None, len(points))
-        found, tally = ask(self.judge, problem, self.key, points, y, jnp.int32(0), many=False)
+        found, tally = ask(self.judge, problem, path_key(self.key, (JUDGED,)), points, y, jnp.int32(0), many=False)
         values = np.asarray(found, float)
         self._charge([tally])
         self.loss = float(problem.client_weights @ values[:, 0])
@@ -74,30 +76,35 @@ class Search:
         # Of a linear function with gradient g, the mean square of (f(x+v) - f(x-v)) / (2 eta) is |g|^2 / n.
         squares = x.size * np.mean(((plus - minus) / (2 * eta)) ** 2, axis=1)
         steps = int(at(self.method.local_steps, np.int32(0)))
-        lipschitz = max(FLAT, math.sqrt(float(np.max(np.nan_to_num(squares)))))
-        # The prescribed stepsize is the same in all three theorems; sets are taken to be alike.
+        lipschitz = max(TINY, math.sqrt(float(np.max(np.nan_to_num(squares)))))
+        # All three theorems prescribe the same, within limits; those of the hierarchical ones are stricter, but for constants
+        # that no loss value shows. Sets are taken to be alike. `estimates` knows more, from gradients and uncharged.
         sets = (0.0, 0.0 if problem.sets.free else 1.0)
         plan = nonsmooth(problem.clients, x.size, float(eta), lipschitz, dissimilarity=sets, budget=rounds * steps,
                          local_steps=steps)  # fmt: skip
         self.unit = plan.stepsize
         return self.unit
 
-    def first_look(self, rounds: int) -> int:
-        """Walk along the grid, from the theory's stepsize on, until the best lies between others; return it."""
+    def first_look(self, rounds: int) -> tuple[int, float]:
+        """Walk along the grid, from the theory's stepsize on, until the best lies between others; return it and its loss.
+
+        While nothing is better than x0 there is no telling whether steps are too long or lose by chance, being too short: both
+        ways are gone in turn.
+        """
         found = self._try(range(0, 2 * LANES, 2), rounds)
-        for _ in range(BATCHES - 1):
-            best, low, high = _best(found), min(found), max(found)
-            none_yet = found[best] >= self.loss  # steps far too short may lose by chance: look at longer ones first
-            if best == high or (none_yet and math.isfinite(found[high])):
+        for turn in range(BATCHES - 1):
+            best, low, high = self._best(found), min(found), max(found)
+            lost = found[best] >= self.loss
+            if best == high or (lost and turn % 2 == 0 and math.isfinite(found[high])):
                 found |= self._try(range(high + 2, high + 2 + 2 * LANES, 2), rounds)
-            elif best == low:
+            elif best == low or lost:
                 found |= self._try(range(low - 2 * LANES, low, 2), rounds)
             else:
                 break
-        return _best(found)
+        return self._best(found), min(found.values())
 
-    def look(self, rounds: int, best: int, walk: bool) -> int:
-        """Try the neighbours of the last look's best for more rounds; return the best of them.
+    def look(self, rounds: int, best: int, walk: bool) -> tuple[int, float]:
+        """Try the neighbours of the last look's best for more rounds; return the best of them and its loss.
 
         Args:
             rounds: how many.
@@ -106,17 +113,23 @@ class Search:
         """
         found = self._try([best + i for i in NEAR], rounds, KEYS)
         low, high = min(found), max(found)
-        if walk and _best(found) == low:
+        if walk and self._best(found) == low:
             found |= self._try(range(low - len(NEAR), low), rounds, KEYS)
-        elif walk and _best(found) == high:
+        elif walk and self._best(found) == high:
             found |= self._try(range(high + 1, high + 1 + len(NEAR)), rounds, KEYS)
-        return _best(found)
+        return self._best(found), min(found.values())
+
+    def _best(self, found: dict[int, float]) -> int:
+        """Return the shortest step of those that gained as much as any: what it leaves behind at the end is the least."""
+        least = min(found.values())
+        enough = least + ALIKE * max(0.0, self.loss - least)
+        return min(i for i, loss in found.items() if loss <= enough)
 
     def _try(self, numbers: Iterable[int], rounds: int, keys: int = 1) -> dict[int, float]:
         """Run some candidates, each with so many keys, and judge where they end."""
         numbers = list(numbers)
         methods = [dataclasses.replace(self.method, stepsize=self.stepsize(i)) for i in numbers for _ in range(keys)]
-        streams = [jax.random.fold_in(self.key, j) for _ in numbers for j in range(keys)]
+        streams = [path_key(self.key, (TRIED, j)) for _ in numbers for j in range(keys)]
         session = self.simulation.start(methods, self.problem, streams, self.size)
         session.advance(rounds)
         lost = np.array([int(record.trouble) >= 0 for record in session.progress()])
@@ -127,20 +140,16 @@ class Search:
         return dict(zip(numbers, losses, strict=True))
 
     def _judge(self, session: Any, count: int) -> np.ndarray:
-        """Return each run's loss; all are judged on the same samples."""
+        """Return each run's loss; all looks, and x0, are judged on the same samples."""
         state = session.carry.state
         y = begin_below(self.problem, getattr(state, "y", None), count)
-        found, tally = ask(self.judge, self.problem, self.key, state.x[:, None], y, jnp.int32(session.round), many=True)
+        key, r = path_key(self.key, (JUDGED,)), jnp.int32(session.round)
+        found, tally = ask(self.judge, self.problem, key, state.x[:, None], y, r, many=True)
         self._charge([Tally(low, high) for low, high in zip(*map(np.asarray, tally), strict=True)])
         return np.asarray(found, float)[..., 0] @ np.asarray(self.problem.client_weights, float)
 
     def _charge(self, tallies: list[Tally]) -> None:
         self.cost = _sum([self.cost, *(tally.cost() for tally in tallies)])
-
-
-def _best(found: dict[int, float]) -> int:
-    """Return the candidate of the least loss; of equal ones the shortest step."""
-    return min(found, key=lambda i: (found[i], i))
 
 
 def _sum(costs: list[Cost]) -> Cost:

@@ -17,7 +17,14 @@ def slope(dim: int, smoothing: Any, difference: jax.Array) -> jax.Array:
     return dim / (2 * smoothing**2) * difference
 
 
-def estimate(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int = 1) -> jax.Array:
+class Estimate(NamedTuple):
+    """An estimate of a gradient, and the slopes along its directions, which tell it to whoever can draw them."""
+
+    gradient: jax.Array
+    slopes: jax.Array
+
+
+def estimate(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int = 1) -> Estimate:
     """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over `count` directions.
 
     Args:
@@ -29,14 +36,35 @@ def estimate(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing
         count: how many directions; each costs two evaluations of the batch.
     """
 
-    def one(j: Any) -> jax.Array:
-        v = directions.sphere(jax.random.fold_in(key, j), x.size, smoothing, x.dtype)
-        return slope(x.size, smoothing, client.difference(x, v, batch)) * v
+    def found(j: Any, v: jax.Array) -> jax.Array:
+        del j
+        return slope(x.size, smoothing, client.difference(x, v, batch))
 
+    return _along(found, key, x, smoothing, count)
+
+
+def from_slopes(slopes: jax.Array, key: jax.Array, x: jax.Array, smoothing: Any) -> jax.Array:
+    """Return the estimate that a client at x found, from its slopes and the key of its directions."""
+    return _along(lambda j, v: slopes[j], key, x, smoothing, slopes.size).gradient
+
+
+def _along(found: Any, key: jax.Array, x: jax.Array, smoothing: Any, count: int) -> Estimate:
+    """Return the mean of slope times direction, `found(j, v)` being the slope along the j-th direction."""
+
+    def one(j: Any) -> tuple[jax.Array, jax.Array]:
+        v = directions.sphere(jax.random.fold_in(key, j), x.size, smoothing, x.dtype)
+        slope = found(j, v)
+        return slope * v, slope
+
+    def add(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        g, slope = one(j)
+        return carry[0] + g, carry[1].at[j].set(slope)
+
+    g, first = one(0)
     if count == 1:
-        return one(0)
-    total = jax.lax.fori_loop(1, count, lambda j, total: total + one(j), one(0))
-    return total / count
+        return Estimate(g, first[None])
+    g, slopes = jax.lax.fori_loop(1, count, add, (g, jnp.zeros(count, x.dtype).at[0].set(first)))
+    return Estimate(g / count, slopes)
 
 
 def estimate_one_sided(

@@ -5,8 +5,9 @@ neighbours go on to a larger part, where the next best is found. All candidates 
 drawn from a stream of the run's key that the run itself does not use, six runs at a time in one compiled program.
 
 The stepsize that is best after h rounds is too long for R of them, since errors that are proportional to it remain: it is
-multiplied by (h / R)^p. The theory has p = 1/2; a strongly convex loss asks for nearly 1, one whose steps are as long as
-stability allows for 0. Taken is the mean of 1/2 and of the p that the looks themselves show (docs/stepsizes.md has measurements).
+multiplied by (h / R)^p. Where a transient falls like (stepsize x rounds)^-a beside such errors, p is a / (1 + a): 1/2 in the
+theory, near 1 for strongly convex losses. But a run that still gains from every further round is not held up by those errors,
+and p is then 0. How fast gains still grow is seen in the last two looks; docs/stepsizes.md has measurements.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from fedrzo.checkpoint import Checkpoint
 from fedrzo.engines.simulation import Simulation
@@ -28,8 +28,10 @@ from fedrzo.methods.base import AUTO
 from fedrzo.search import Search, Trial
 
 STREAM = 5  # of the run's key that the search is drawn from
-SHARES = (1 / 32, 1 / 12, 1 / 4)  # of the rounds, one look after the other
-THEORY = 0.5  # the power of 1/K in the prescribed stepsize
+SHARES = (1 / 32, 1 / 12, 1 / 6)  # of the rounds, one look after the other
+THEORY = 0.5  # p as the theory has it: all there is to go by after a single look
+SETTLED = 0.8  # p where gains have ceased to grow
+GROWING = 2.0  # what p falls by, times the power of the rounds that gains still grow by
 ROUNDS = 4  # of the shortest look, at least
 
 
@@ -115,7 +117,7 @@ def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_rou
         clients_per_round: of the run.
         engine: of the run; it must have all clients' data at hand.
     """
-    if engine.name not in ("simulation", "loop"):
+    if engine.name not in ("simulation", "loop", "ray"):
         raise InputError(
             f'stepsize: found "auto", but the engine {engine.name!r} has no data to search on; pass a number, such as '
             "result.tuning.stepsize of a simulated run"
@@ -123,12 +125,11 @@ def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_rou
     simulation = engine if isinstance(engine, Simulation) else Simulation()
     search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, simulation)
     theory = search.start(max(rounds, 1))
-    looks = horizons(rounds)
-    best: list[int] = []
+    looks, best, gains = horizons(rounds), 0, []
     for i, h in enumerate(looks):
-        best.append(search.first_look(h) if i == 0 else search.look(h, best[-1], walk=i < len(looks) - 1))
-    found = [search.stepsize(i) for i in best]
-    stepsize = found[-1] * (looks[-1] / rounds) ** falling(looks, found) if looks else theory
+        best, loss = search.first_look(h) if i == 0 else search.look(h, best, walk=i < len(looks) - 1)
+        gains.append(search.loss - loss)
+    stepsize = search.stepsize(best) * (looks[-1] / rounds) ** falling(looks, gains) if looks else theory
     return Tuning(stepsize, theory, search.loss, tuple(search.trials), search.cost)
 
 
@@ -138,9 +139,16 @@ def horizons(rounds: int) -> list[int]:
     return sorted({h for h in least if h > 0})
 
 
-def falling(looks: list[int], found: list[float]) -> float:
-    """Return by which power of the rounds the best stepsize is taken to fall, from the rounds of looks and their best."""
+def falling(looks: list[int], gains: list[float]) -> float:
+    """Return by which power of the rounds the best stepsize is taken to fall.
+
+    Args:
+        looks: the rounds of each look.
+        gains: by how much the best of each was better than x0.
+    """
     if len(looks) < 2:
         return THEORY
-    seen = -float(np.polyfit(np.log(looks), np.log(found), 1)[0])
-    return min(1.0, max(0.0, (THEORY + seen) / 2))
+    if gains[-2] <= 0 or gains[-1] <= 0:  # too early to tell
+        return 0.0
+    growth = math.log(gains[-1] / gains[-2]) / math.log(looks[-1] / looks[-2])
+    return min(SETTLED, max(0.0, SETTLED - GROWING * growth))

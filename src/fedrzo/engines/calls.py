@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.catchup import common_bytes, own_bytes
+from fedrzo.catchup import common_bytes, own_bytes, reply_bytes
 from fedrzo.engines.messages import Keep, Message, Path, name_of
 from fedrzo.errors import InputError
 from fedrzo.federation import Gathered, Reply, path_key, step_name
@@ -52,7 +52,8 @@ class MessageFederation:
         weights = jnp.asarray(self.session.problem.client_weights)[ids]
         values = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[reply.value for _, reply in answered])
         share = jnp.sum(weights)
-        return Gathered(values, ids, weights / share, share)
+        key = path_key(self.session.roots.directions, message.path)
+        return Gathered(values, ids, weights / share, share, key)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""
@@ -96,7 +97,7 @@ class MessageFederation:
         if self.session.problem.hierarchical:
             lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
         self.session.charge(
-            upload_bytes=sum(nbytes(reply.value) for reply in replies),
+            upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
             download_bytes=sum(common_bytes(arrays) + int(own_bytes(arrays, i)) for i, _ in answered),
             evaluations=sum(int(reply.evaluations) for reply in replies),
             gradients=sum(int(reply.gradients) for reply in replies),

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedrzo.catchup import common_bytes, for_client, own_bytes
+from fedrzo.catchup import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.client import Client
 from fedrzo.engines.tally import Tally, halves, total
 from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name
@@ -46,8 +46,8 @@ class SimulatedFederation:
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
-        share = jnp.sum(self.weights)
-        return Gathered(self._call(step, shared), self.ids, self.weights / share, share)
+        share, key = jnp.sum(self.weights), self.clock.next_key()
+        return Gathered(self._call(step, shared, key), self.ids, self.weights / share, share, key)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times; n may be traced."""
@@ -83,9 +83,8 @@ class SimulatedFederation:
         """Return a fresh key for the server's own draws."""
         return self.clock.next_key()
 
-    def _call(self, step: Callable[..., Reply], shared: tuple) -> PyTree:
+    def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array) -> PyTree:
         step_name(step)
-        key = self.clock.next_key()
         memories = self.ledger.memory[self.view]
 
         def one(i: jax.Array, memory: PyTree) -> Reply:
@@ -106,8 +105,11 @@ class SimulatedFederation:
         lower = {"lower_rounds": halves(1)} if self.view else {}
         if self.clock.problem.hierarchical:
             lower["lower_steps"] = total(replies.steps, clients)
+        fixed, own = reply_bytes(replies.value)
+        if not isinstance(own, int):
+            self.ledger.tally = self.ledger.tally.plus(upload_bytes=total(own, clients))
         self.ledger.tally = self.ledger.tally.plus(
-            upload_bytes=halves(nbytes(replies.value)),
+            upload_bytes=halves(fixed),
             download_bytes=total(common_bytes(shared) + own_bytes(shared, self.ids), clients),
             evaluations=total(replies.evaluations, clients),
             gradients=total(replies.gradients, clients),

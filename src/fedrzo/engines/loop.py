@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from fedrzo.catchup import as_received
 from fedrzo.engines.messages import Message, decode, decode_reply, encode_reply
 from fedrzo.engines.node import Memory, Node
 from fedrzo.engines.session import MessageSession
@@ -58,10 +59,11 @@ class LoopSession(MessageSession):
         answered = []
         for i in ids:
             reply = self.nodes[i].handle(decode(common, own[i], self.types))
-            answer = decode_reply(encode_reply(message.path, reply), self.types)
-            answered.append((i, answer.reply))
+            answer = decode_reply(encode_reply(message.path, reply), self.types).reply
+            assert answer is not None
+            answered.append((i, answer._replace(value=as_received(answer.value, self.expected(message)))))
         self.took(message, ids)
-        return answered  # type: ignore[return-value]
+        return answered
 
     def columns(self) -> dict[str, int]:
         """Return nothing: no bytes travel, and nothing is refused."""

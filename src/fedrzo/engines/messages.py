@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrzo.catchup import Missed
+from fedrzo.catchup import Missed, as_sent
+from fedrzo.directions import VERSION
 from fedrzo.engines.wire import WireError, pack, unpack
 from fedrzo.federation import Reply
 from fedrzo.methods.base import Method
@@ -71,6 +72,7 @@ def encode(message: Message) -> bytes:
         "path": message.path,
         "iteration": message.iteration,
         "own": [i for i, value in enumerate(message.arrays) if isinstance(value, Missed)],
+        "directions": VERSION,
         "keep": None if message.keep is None else [message.keep.owner, message.keep.path],
     }
     return pack(header, (common, None if message.keep is None else message.keep.points))
@@ -85,6 +87,10 @@ def encode_own(message: Message, client: int, accepted: Path | None) -> bytes:
 def decode(common: bytes, own: bytes, types: dict[str, type]) -> Message:
     """Read both parts of a message, on a client."""
     header, (arrays, points) = unpack(common, types)
+    if header["directions"] != VERSION:
+        raise WireError(
+            f"directions: the server draws version {header['directions']}, this client {VERSION}; install the same fedrzo on both"
+        )
     plain, trees = unpack(own, types)
     arrays = list(arrays)
     for i, missed, tree in zip(header["own"], plain["missed"], trees, strict=True):
@@ -98,7 +104,7 @@ def decode(common: bytes, own: bytes, types: dict[str, type]) -> Message:
 def encode_reply(path: Path, reply: Reply) -> bytes:
     """Return a client's answer as bytes. Its memory stays where it is."""
     counts = {name: int(np.asarray(getattr(reply, name)).astype(np.uint32)) for name in COUNTS}
-    return pack({"path": path, **counts}, reply.value)
+    return pack({"path": path, "directions": VERSION, **counts}, as_sent(reply.value))
 
 
 def encode_error(path: Path, error: BaseException) -> bytes:
@@ -126,6 +132,11 @@ def decode_reply(payload: bytes, types: dict[str, type]) -> Answer:
         raise WireError(f"found an answer to {path!r}")
     if "error" in header:
         return Answer(tuple(path), None, str(header["error"]))
+    if header.get("directions") != VERSION:
+        raise WireError(
+            f"directions: the client draws version {header.get('directions')!r}, the server {VERSION}; "
+            "install the same fedrzo on both"
+        )
     counts = {name: header.get(name) for name in COUNTS}
     for name, count in counts.items():
         if type(count) is not int or not 0 <= count < 2**32:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedrzo.catchup import as_received
 from fedrzo.engines.messages import Message, decode_reply
 from fedrzo.engines.wire import WireError
 from fedrzo.errors import FedrzoError, InputError
@@ -30,7 +31,8 @@ class Event(NamedTuple):
     Attributes:
         round: in which round.
         client: whose reply is missing or was refused.
-        kind: `killed`, `timeout`, `raised`, `duplicate`, `late`, `malformed`, `shape`, `dtype`, `not finite`, `too large`.
+        kind: `killed`, `absent`, `timeout`, `raised`, `duplicate`, `late`, `malformed`, `shape`, `dtype`, `not finite`,
+            `too large`.
         detail: one line.
     """
 
@@ -102,12 +104,21 @@ class Intake:
             self.fail(client, "raised", answer.error)
         elif answer.path != self.message.path:
             self._note(client, "late", f"answers the message at {list(answer.path)}")
-        elif trouble := self._trouble(answer.reply):
-            self.fail(client, *trouble)
         else:
             assert answer.reply is not None
-            self.waiting.discard(client)
-            self.taken[client] = answer.reply
+            self._take(client, answer.reply)
+
+    def _take(self, client: int, reply: Reply) -> None:
+        try:
+            reply = reply._replace(value=as_received(reply.value, self.expected))
+        except ValueError as error:
+            self.fail(client, "shape", str(error).splitlines()[0])
+            return
+        if trouble := self._trouble(reply):
+            self.fail(client, *trouble)
+            return
+        self.waiting.discard(client)
+        self.taken[client] = reply
 
     def fail(self, client: int, kind: str, detail: str) -> None:
         """Give up on a client, for this message."""
@@ -134,8 +145,7 @@ class Intake:
     def _note(self, client: int, kind: str, detail: str) -> None:
         self.events.append(Event(self.message.path[0], client, kind, detail))
 
-    def _trouble(self, reply: Reply | None) -> tuple[str, str] | None:
-        assert reply is not None
+    def _trouble(self, reply: Reply) -> tuple[str, str] | None:
         found: Any = jax.tree.structure(reply.value)
         wanted: Any = jax.tree.structure(self.expected)
         if found != wanted:

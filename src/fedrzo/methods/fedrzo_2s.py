@@ -16,7 +16,6 @@ from fedrzo import directions, vi
 from fedrzo.client import Client
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import (
-    Method,
     Schedule,
     State,
     at,
@@ -25,12 +24,13 @@ from fedrzo.methods.base import (
     set_fields,
     static,
 )
+from fedrzo.methods.scalars import SendsScalars, check_communication
 from fedrzo.smoothing import slope
 from fedrzo.twostage import TwoStage, check_solver
 
 
 @method
-class FedRZO2s(Method):
+class FedRZO2s(SendsScalars):
     """Zeroth-order federated averaging of losses that each scenario's own equilibrium enters.
 
     Every client draws its own scenarios and solves their variational inequalities itself: nothing but x is communicated.
@@ -41,6 +41,8 @@ class FedRZO2s(Method):
         local_steps: T_{r+1} - T_r, the local steps of a round; a number, or a function of the round.
         batch_size: scenarios per local step, or `"full"`; each is solved at x+v and at x-v.
         solver: the lower-level solver; Algorithm 5, with the theory's alpha and tau, if not given.
+        communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`.
+        scalars: filled in by `prepare`.
     """
 
     stepsize: Schedule
@@ -48,10 +50,13 @@ class FedRZO2s(Method):
     local_steps: Schedule = 1
     batch_size: int | str = static(default=1)
     solver: Any = vi.Projection()
+    communication: str = static(default="vectors")
+    scalars: Any = None
 
     solves = (TwoStage,)
 
     def __post_init__(self) -> None:
+        check_communication(self)
         check_zeroth_order(self)
         set_fields(self, solver=check_solver(self.solver, "solver"))
 
@@ -79,38 +84,41 @@ class FedRZO2s(Method):
         self.solver.check(problem.modulus, problem.smoothness)
         problem.try_solver(self.solver)
 
-    def init(self, problem: Any, key: jax.Array) -> State:
-        """Algorithm 4, line 1."""
-        del key
-        return State(jnp.asarray(problem.x0, float))
-
-    def round(self, federation: Federation, state: State, r: Any) -> State:
+    def round(self, federation: Federation, state: Any, r: Any) -> Any:
         """Algorithm 4, lines 2-10."""
-        del r  # clients read it off their own clock
+        if self.scalars is not None:
+            return self.round_of_scalars(federation, state, r)
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
         del memory
+        steps = at(self.local_steps, client.round)
+
+        def step(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, _, taken = self.local_step(client, key, j, carry[0])
+            return x, carry[1] + taken
+
+        x, solved = jax.lax.fori_loop(0, steps, step, (x, jnp.zeros((), x.dtype)))  # line 4
+        return Reply(x, **self.counts(client, steps, solved))
+
+    def local_step(self, client: Client, key: jax.Array, k: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+        """Algorithm 4, lines 5-7, k counting from T_r; returns x, the slope along v, and the lower-level steps per scenario."""
         eta, n = self.smoothing, x.size
-        gamma, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
         first = iterations_before(self.local_steps, client.round)  # T_r
+        step_key = jax.random.fold_in(key, k)
+        scenarios = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
+        v = directions.sphere(jax.random.fold_in(step_key, 0), n, eta, x.dtype)  # line 5: v_{i,k}
+        # Line 5: y at both points. Algorithm 5 asks for k > 0, and k starts at 0 here: it is given k + 1.
+        plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, first + k + 1)
+        found = slope(n, eta, plus - minus)
+        return self.descend(x, found * v, client.project(x), client.round), found[None], taken  # lines 6 and 7
 
-        def local_step(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            x, solved = carry
-            k = first + j
-            step_key = jax.random.fold_in(key, j)
-            scenarios = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
-            v = directions.sphere(jax.random.fold_in(step_key, 0), n, eta, x.dtype)  # line 5: v_{i,k}
-            # Line 5: y at both points. Algorithm 5 asks for k > 0, and k starts at 0 here: it is given k + 1.
-            plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, k + 1)
-            g = slope(n, eta, plus - minus) * v  # line 6
-            return x - gamma * (g + (x - client.project(x)) / eta), solved + taken  # line 7
-
-        x, solved = jax.lax.fori_loop(0, steps, local_step, (x, jnp.zeros((), x.dtype)))
+    def counts(self, client: Client, steps: Any, solved: Any) -> dict[str, Any]:
+        """Return what a reply counts after so many local steps."""
         size = client.cost(self.batch_size)
-        return Reply(x, evaluations=2 * steps * size, steps=jnp.round(solved * size).astype(jnp.int32))
+        return {"evaluations": 2 * steps * size, "steps": jnp.round(solved * size).astype(jnp.int32)}
 
     def diagnose(self, state: State, before: np.ndarray) -> str | None:
         """Say what may have gone wrong where x is lost."""

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import directions
+from fedrzo.catchup import Either
 from fedrzo.client import Client, check_batch_size
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
+from fedrzo.federation import Federation, Gathered, Reply, weighted_mean
 from fedrzo.hierarchical import Bilevel
 from fedrzo.methods.base import (
     Method,
@@ -30,6 +31,7 @@ from fedrzo.methods.base import (
 )
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, close, run_lower
+from fedrzo.methods.scalars import check_communication, planned
 from fedrzo.problems import Nonsmooth
 from fedrzo.smoothing import slope
 
@@ -55,6 +57,26 @@ class BilevelState(NamedTuple):
     violation: jax.Array
 
 
+def middle(points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return x and v from x+v and x-v, which is what the server sends."""
+    plus, minus = points
+    return (plus + minus) / 2, (plus - minus) / 2
+
+
+@jax.jit
+def take(method: Any, replies: Gathered, points: jax.Array, r: jax.Array) -> tuple[jax.Array, Any]:
+    """Return the mean of where clients' steps led, rebuilt from their slopes or as they sent it, and of how Y is broken."""
+    sent, violation = replies.values
+    weights = replies.weights.astype(points.dtype)
+
+    def add(i: Any, total: jax.Array) -> jax.Array:
+        end = jnp.where(sent.sends_large[i], sent.large[i], method.replay(points, sent.small[i], replies.ids[i], r))
+        return total + weights[i] * end
+
+    x = jax.lax.fori_loop(0, sent.small.shape[0], add, jnp.zeros_like(points[0]))
+    return x, None if violation is None else weighted_mean(violation, replies.weights)
+
+
 @method
 class FedRZObl(LowerClosing, Method):
     """Zeroth-order federated averaging of an implicit function, whose lower level is itself solved by federated rounds.
@@ -73,6 +95,9 @@ class FedRZObl(LowerClosing, Method):
         warm_start: start each lower solve from the last one's solutions instead of y0.
         closing: end each lower solve by one exact projected gradient step, whose length bounds the error. It costs two
             communications and one gradient over each client's lower data.
+        communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`: all local steps share one direction, so that a
+            client without a set for x sends one number. Downwards x+v and x-v travel as vectors.
+        scalars: filled in by `prepare`.
     """
 
     stepsize: Schedule
@@ -84,10 +109,13 @@ class FedRZObl(LowerClosing, Method):
     warm_start: bool = static(default=True)
     closing: bool = static(default=True)
     constants: Any = None
+    communication: str = static(default="vectors")
+    scalars: Any = None
 
     solves = (Bilevel,)
 
     def __post_init__(self) -> None:
+        check_communication(self)
         if isinstance(self.lower, Method) and not self.lower.serves_below:
             raise InputError(
                 f"lower: {type(self.lower).__name__} cannot solve a lower level; use fz.FedRZOnn or fz.FedZO"
@@ -96,6 +124,9 @@ class FedRZObl(LowerClosing, Method):
             raise InputError(
                 f"lower: found {type(self.lower).__name__}; pass a single-level method such as fz.LocalSGD()"
             )
+        below: Any = getattr(self.lower, "communication", "vectors")
+        if below != "vectors":
+            raise InputError(f'lower: found communication {below!r}; below, only "vectors" is available')
         if not hasattr(self.lower, "plan") and self.lower_rounds is None:
             raise InputError(f"lower_rounds: {type(self.lower).__name__} has no plan of its own; say how many rounds")
         check_zeroth_order(self)
@@ -147,6 +178,10 @@ class FedRZObl(LowerClosing, Method):
             lower = dataclasses.replace(lower, constants=constants)
         return dataclasses.replace(self, lower=lower, constants=constants)
 
+    def for_cohort(self, problem: Any, size: int) -> FedRZObl:
+        """Decide how rounds travel."""
+        return planned(self, problem, size, slopes=1, rebuilt=False)
+
     def init(self, problem: Any, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
         del key
@@ -163,29 +198,67 @@ class FedRZObl(LowerClosing, Method):
         y, error = run_lower(below, self.lower, begin, r, self.lower_rounds), state.lower_error  # line 4
         if self.closing:
             y, error = close(below, self, y, self.constants)
-        x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
+        if self.scalars is None:
+            x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
+        else:
+            x, violation = take(self, federation.gather(self.client_scalars, y), points, jnp.int32(r))
         return BilevelState(x, y, state.start, error, state.violation if violation is None else violation)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
         del memory
-        plus, minus = client.points
-        x, v = (plus + minus) / 2, (plus - minus) / 2  # what the server sent is x+v and x-v
+        x, _, violation = self.local_steps_from(client, key, y, 1)
+        return Reply((x, violation), evaluations=self._evaluations(client))
+
+    def client_scalars(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+        """The same, but the slopes are sent: one number, their sum, where nothing else moves x."""
+        del memory
+        x, slopes, violation = self.local_steps_from(client, key, y, self.numbers)
+        value = Either(slopes, x, ~client.level.sets.known(client.index))
+        return Reply((value, violation), evaluations=self._evaluations(client))
+
+    def local_steps_from(
+        self, client: Client, key: jax.Array, y: jax.Array, numbers: int
+    ) -> tuple[jax.Array, jax.Array, Any]:
+        """Return where the local steps lead, their slopes (added up, if there is room for one number), and how Y is broken."""
+        x, v = middle(client.points)
         level = client.level.lower_level(client.points)
         y = level.sets.project(client.index, y)
         y_plus, y_minus = level.split(y)
-        gamma, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
 
-        def local_step(k: Any, x: jax.Array) -> jax.Array:
+        def local_step(k: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, slopes = carry
             sample = client.sample(jax.random.fold_in(key, k), self.batch_size)  # line 7
             difference = client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
-            g = slope(x.size, self.smoothing, difference) * v  # line 8
-            return x - gamma * (g + (x - client.project(x)) / self.smoothing)  # line 9
+            found = slope(x.size, self.smoothing, difference)  # line 8: times v
+            slopes = slopes.at[jnp.minimum(k, numbers - 1)].add(found)
+            return self.descend(x, found * v, client.project(x), client.round), slopes  # line 9
 
-        x = jax.lax.fori_loop(0, steps, local_step, x)
+        steps = at(self.local_steps, client.round)
+        x, slopes = jax.lax.fori_loop(0, steps, local_step, (x, jnp.zeros(numbers, x.dtype)))
         # Positive where Y is empty, which the server must learn of; nothing is sent where y has no constraint.
-        violation = None if level.sets.free else level.sets.violation(client.index, y)
-        return Reply((x, violation), evaluations=2 * steps * client.cost(self.batch_size))
+        return x, slopes, None if level.sets.free else level.sets.violation(client.index, y)
+
+    def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
+        """Line 9: move by an estimate and towards the nearest point of a client's set."""
+        return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
+
+    def _evaluations(self, client: Client) -> Any:
+        return 2 * at(self.local_steps, client.round) * client.cost(self.batch_size)
+
+    @property
+    def numbers(self) -> int:
+        """How many slopes a client sends: one where there are no sets, since all steps then add up along one direction."""
+        return 1 if self.scalars.sets is None else self.scalars.steps
+
+    def replay(self, points: jax.Array, slopes: jax.Array, client: Any, r: Any) -> jax.Array:
+        """Return where a client's local steps led, from its slopes."""
+        x, v = middle(points)
+
+        def step(k: Any, x: jax.Array) -> jax.Array:
+            return self.descend(x, slopes[k] * v, self.scalars.project(client, x), r)
+
+        return jax.lax.fori_loop(0, self.numbers, step, x)
 
     def metrics(self, state: BilevelState) -> dict[str, Any]:
         """Return the bound on the lower level's error."""

@@ -11,10 +11,8 @@ from typing import Any
 import jax
 
 from fedrzo.client import Client
-from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import (
-    Method,
     Schedule,
     State,
     at,
@@ -24,11 +22,12 @@ from fedrzo.methods.base import (
     set_fields,
     static,
 )
+from fedrzo.methods.scalars import SendsScalars, check_communication
 from fedrzo.smoothing import estimate
 
 
 @method
-class FedRZOnn(Method):
+class FedRZOnn(SendsScalars):
     """Federated averaging with local zeroth-order steps and a Moreau term for each client's private set.
 
     Needs loss values only. The loss may be nonsmooth and nonconvex, clients may differ in data and in sets, and no
@@ -40,7 +39,9 @@ class FedRZOnn(Method):
         local_steps: T_{r+1} - T_r, the local steps of a round; a number, or a function of the round.
         batch_size: samples per loss value, or `"full"`.
         directions: directions that each estimate averages over (the paper uses one).
-        communication: `"vectors"`: clients send their x.
+        communication: `"vectors"`: clients send their x; `"scalars"`: they send the slopes along their directions, from which
+            the server rebuilds it; `"auto"`: scalars where a client's set is known and they are fewer (see `methods/scalars.py`).
+        scalars: filled in by `prepare`.
     """
 
     stepsize: Schedule
@@ -49,10 +50,10 @@ class FedRZOnn(Method):
     batch_size: int | str = static(default=1)
     directions: int = static(default=1)
     communication: str = static(default="vectors")
+    scalars: Any = None
 
     def __post_init__(self) -> None:
-        if self.communication != "vectors":
-            raise InputError(f'communication: found {self.communication!r}; only "vectors" is available')
+        check_communication(self)
         check_zeroth_order(self)
         set_fields(self, directions=count(self.directions, "directions"))
 
@@ -74,25 +75,30 @@ class FedRZOnn(Method):
 
         return prescribed(cls, problem, budget, smoothing, constants, fields)
 
-    def round(self, federation: Federation, state: State, r: Any) -> State:
+    def round(self, federation: Federation, state: Any, r: Any) -> Any:
         """Algorithm 1, lines 2-10."""
-        del r  # clients read it off their own clock
+        if self.scalars is not None:
+            return self.round_of_scalars(federation, state, r)
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 1, lines 4-8: what client i does in round r."""
         del memory
-        eta = self.smoothing
-        gamma = at(self.stepsize, client.own_round)
         steps = at(self.local_steps, client.own_round)
+        x = jax.lax.fori_loop(0, steps, lambda k, x: self.local_step(client, key, k, x)[0], x)  # line 4
+        return Reply(x, **self.counts(client, steps, 0))
 
-        def local_step(k: Any, x: jax.Array) -> jax.Array:
-            step_key = jax.random.fold_in(key, k)
-            sample = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
-            g = estimate(client, step_key, x, sample, eta, self.directions)  # lines 5 and 6: v_{i,k} and g_{i,k}
-            return x - gamma * (g + (x - client.project(x)) / eta)  # line 7
+    def local_step(self, client: Client, key: jax.Array, k: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+        """Algorithm 1, lines 5-7; returns x, the slopes along its directions, and nothing solved below."""
+        step_key = jax.random.fold_in(key, k)
+        sample = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
+        g, slopes = estimate(
+            client, step_key, x, sample, self.smoothing, self.directions
+        )  # lines 5 and 6: v_{i,k}, g_{i,k}
+        return self.descend(x, g, client.project(x), client.own_round), slopes, 0  # line 7
 
-        x = jax.lax.fori_loop(0, steps, local_step, x)
-        evaluations = 2 * self.directions * steps * client.cost(self.batch_size)
-        return Reply(x, evaluations=evaluations, steps=steps)
+    def counts(self, client: Client, steps: Any, solved: Any) -> dict[str, Any]:
+        """Return what a reply counts after so many local steps."""
+        del solved
+        return {"evaluations": 2 * self.directions * steps * client.cost(self.batch_size), "steps": steps}

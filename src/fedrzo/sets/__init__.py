@@ -9,7 +9,7 @@ built inside a traced function, differentiated, or stacked: `stack_sets` holds o
 from fedrzo.sets.base import Set
 from fedrzo.sets.basic import Ball, Box, Reals, Simplex
 from fedrzo.sets.combined import Blocks, Intersection, Product, flatten_set
-from fedrzo.sets.family import SetFamily, stack_sets
+from fedrzo.sets.family import Public, SetFamily, stack_sets
 from fedrzo.sets.polyhedral import Affine, Halfspace, Polyhedron
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Intersection",
     "Polyhedron",
     "Product",
+    "Public",
     "Reals",
     "Set",
     "SetFamily",

@@ -1,7 +1,7 @@
 """One set per client, kinds may differ: stacked, so that a traced client index picks its set."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -18,6 +18,17 @@ FEW = 8  # up to so many clients' sets are intersected one by one
 SWEEPS = 2000
 
 
+@dataclass(frozen=True)
+class Public:
+    """Says that the server may know a client's set, so that the client may send scalars: `constraint=Public(Box(-1, 1))`.
+
+    Args:
+        set: the set.
+    """
+
+    set: Set
+
+
 @dataclass(frozen=True, eq=False)
 class SetFamily(Pytree):
     """The sets of m clients; made by `stack_sets`.
@@ -27,12 +38,14 @@ class SetFamily(Pytree):
         kind: For each client, its place in `groups`.
         place: For each client, its place in its group.
         identical: Whether all clients have the same set, by value.
+        public: For each client, whether the server may know its set; None if it may know none.
     """
 
     groups: tuple[Set, ...]
     kind: Any
     place: Any
     identical: bool = field(metadata={"static": True})
+    public: Any = None
 
     @property
     def kinds(self) -> int:
@@ -43,6 +56,27 @@ class SetFamily(Pytree):
     def free(self) -> bool:
         """Whether no client has a constraint."""
         return all(isinstance(group, Reals) for group in self.groups)
+
+    def part(self, clients: Sequence[int]) -> "SetFamily":
+        """Return the sets of some clients alone, in that order."""
+        public = None if self.public is None else np.asarray(self.public)[list(clients)]
+        if self.identical:
+            return replace(self, public=public)
+        kind, place = np.asarray(self.kind)[list(clients)], np.asarray(self.place)[list(clients)]
+        used = np.unique(kind)
+        groups, places = [], np.zeros_like(place)
+        for group in used:
+            own = kind == group
+            groups.append(jax.tree.map(lambda leaf, own=own: np.asarray(leaf)[place[own]], self.groups[group]))
+            places[own] = np.arange(own.sum())
+        kinds = np.searchsorted(used, kind).astype(kind.dtype)
+        return SetFamily(tuple(groups), kinds, places, identical=False, public=public)
+
+    def known(self, client: Any) -> Any:
+        """Tell whether the server knows a client's set: there is none, or it was declared public."""
+        free = np.array([isinstance(group, Reals) for group in self.groups])
+        found = jnp.asarray(free)[jnp.asarray(self.kind)[client]] if not free.all() else jnp.bool_(True)
+        return found if self.public is None else found | jnp.asarray(self.public)[client]
 
     def members(self) -> list[Set]:
         """Return the distinct sets one by one; boxes, whose intersection is a box, as one."""

@@ -1,0 +1,241 @@
+"""Scalars instead of vectors: the same iterates for fewer bytes, and what happens where scalars do not do."""
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedrzo as fz
+from conformance import Case, suite
+from fedrzo import zoo
+from fedrzo.client import Client
+from fedrzo.engines.loop import LoopSession
+from fedrzo.engines.node import Memory
+from fedrzo.federation import Roots
+from fedrzo.methods import scalars
+from fedrzo.zoo import toys
+
+H, DIM, CLIENTS = 4, 40, 3
+NN = fz.FedRZOnn(0.001, 0.1, H, 2)
+ROW = 8 + CLIENTS * (4 + 8 + H * 8) + 4  # a record: key, ids, weights, slopes, checksum
+
+
+def sending(method, how="scalars"):
+    return dataclasses.replace(method, communication=how)
+
+
+def quadratic(constraint=None, dim=DIM, clients=CLIENTS, dtype=np.float64, **options):
+    plain = toys.quadratic(clients=clients, dim=dim)
+    return fz.Nonsmooth(plain.loss_fn, plain.data, np.zeros(dim, dtype), constraint, **options)
+
+
+def flat(result):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.x)])
+
+
+def run(method, problem, rounds=10, **options):
+    return fz.run(method, problem, rounds, eval_every=rounds, progress=False, **options)
+
+
+def with_box(wrap):
+    plain = toys.quadratic(clients=4, dim=DIM)
+    return fz.Nonsmooth(wrap(plain.loss_fn), plain.data, np.zeros(DIM), fz.sets.Public(fz.sets.Box(-5.0, 5.0)))
+
+
+test_conformance = suite(
+    Case(
+        method=fz.FedRZOnn(0.01, 0.1, 2, 2, communication="scalars"),
+        problem=with_box,
+        numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
+        rounds=250,
+        optimum=0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, DIM).data.flat), axis=0)) * DIM),
+        changes={"stepsize": 0.005, "smoothing": 0.2},
+    )
+)
+
+
+def cournot():
+    plain = zoo.make("cournot", followers=3, scenarios=6)
+    [own] = plain.sets.groups
+    return fz.TwoStage(
+        plain.loss_fn, plain.map_fn, plain.data, plain.layout.unravel(plain.x0), plain.lower_layout.unravel(plain.y0),
+        fz.sets.Public(own), lower_constraint=plain.lower_set, modulus=plain.modulus, smoothness=plain.smoothness,
+    )  # fmt: skip
+
+
+CASES = {
+    "nn": (NN, quadratic),
+    "nn, several directions": (fz.FedRZOnn(0.001, 0.1, 2, 2, directions=3), quadratic),
+    "nn, public sets": (NN, lambda: quadratic(fz.sets.Public(fz.sets.Box(-0.1, 0.1)))),
+    "nn, a set each": (
+        fz.FedRZOnn(0.01, 0.1, 2, 2),
+        lambda: quadratic(
+            [fz.sets.Public(fz.sets.Box(-0.1, 1.0)), fz.sets.Reals(), fz.sets.Public(fz.sets.Ball(0.0, 1.0))]
+        ),
+    ),
+    "nn, by samples": (NN, lambda: quadratic(weights="samples")),
+    "bl": (fz.FedRZObl(0.01, 0.1, 3, 4), lambda: zoo.make("direct")),
+    "2s": (fz.FedRZO2s(0.05, 0.5, 2, 2, fz.vi.Accelerated()), cournot),
+}
+
+
+@pytest.mark.parametrize(("method", "make"), CASES.values(), ids=CASES)
+def test_two_hundred_rounds_are_those_of_vectors(method, make):
+    problem = make()
+    vectors, scalars = run(method, problem, 200), run(sending(method), problem, 200)
+    np.testing.assert_allclose(flat(scalars), flat(vectors), rtol=0, atol=1e-9)
+    assert flat(vectors).std() > 0 or flat(vectors).size == 1
+    for column in ("evaluations", "gradients", "lower_steps", "lower_rounds"):
+        assert scalars.history.last[column] == vectors.history.last[column], column
+
+
+@pytest.mark.parametrize("name", ["nn", "nn, public sets", "bl", "2s"])
+def test_the_plain_engine_agrees(name):
+    method, make = CASES[name]
+    problem = make()
+    fast, plain = run(sending(method), problem), run(sending(method), problem, engine="loop")
+    np.testing.assert_allclose(flat(plain), flat(fast), rtol=0, atol=1e-12)
+    for column in ("upload_bytes", "download_bytes", "evaluations", "lower_steps"):
+        assert plain.history.last[column] == fast.history.last[column], column
+
+
+@pytest.mark.slow
+def test_two_hundred_rounds_of_the_plain_engine():
+    vectors, scalars = run(NN, quadratic(), 200), run(sending(NN), quadratic(), 200, engine="loop")
+    np.testing.assert_allclose(flat(scalars), flat(vectors), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("dim", "steps", "directions"), [(260, 20, 1), (3140, 20, 1), (1000, 5, 3)])
+def test_a_replayed_round_in_float32_is_the_clients_own_within_four_ulp(dim, steps, directions):
+    problem = quadratic(fz.sets.Public(fz.sets.Box(-0.5, 0.5)), dim, dtype=np.float32)
+    method = fz.FedRZOnn(1e-4, 0.01, steps, 2, directions, communication="scalars").for_cohort(problem, CLIENTS)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=dim), jnp.float32)
+    roots = Roots.of(jax.random.key(1))
+    key = jax.random.fold_in(roots.directions, 7)
+    plan = dataclasses.replace(method.scalars, kept=0, participants=1)
+    method = dataclasses.replace(method, scalars=plan)
+
+    @jax.jit
+    def own(method, problem, x, i):
+        client = Client.of(problem, i, roots, round=jnp.int32(0))
+        return method.client_scalars(client, jax.random.fold_in(key, i), None, x).value
+
+    for i in range(CLIENTS):
+        sent = own(method, problem, x, jnp.int32(i))
+        record = scalars.Record(jax.random.key_data(key), jnp.array([i]), jnp.ones(1, jnp.float32), sent.small[None], 0)
+        rebuilt = jax.jit(lambda method, record: method.replay(x, record, 0))(method, record)
+        ulp = np.spacing(np.abs(np.asarray(sent.large)))
+        assert np.max(np.abs(np.asarray(rebuilt) - np.asarray(sent.large)) / ulp) <= 4
+
+
+def test_upload_is_h_numbers_and_download_a_record():
+    problem, rounds = quadratic(), 10
+    last = run(sending(NN), problem, rounds).history.last
+    assert last["upload_bytes"] == rounds * CLIENTS * H * 8
+    assert last["download_bytes"] == (rounds - 1) * CLIENTS * ROW  # at the start everybody has x0
+    assert ROW < DIM * 8
+
+
+def test_eighty_bytes_for_twenty_steps_in_float32():
+    problem = quadratic(dim=3140, clients=5, dtype=np.float32)
+    last = run(fz.FedRZOnn(1e-4, 0.1, 20, 2, communication="scalars"), problem, 3).history.last
+    assert last["upload_bytes"] == 3 * 5 * 80
+
+
+def test_where_records_are_no_smaller_x_travels_down():
+    problem = quadratic(dim=10)
+    assert sending(NN).for_cohort(problem, CLIENTS).scalars.kept == 0
+    last = run(sending(NN), problem).history.last
+    assert last["download_bytes"] == 10 * CLIENTS * 10 * 8
+
+
+def test_fedrzo_bl_sends_one_number():
+    method, make = CASES["bl"]
+    problem = make()
+    vectors, scalars = (run(way, problem, 4).history.last for way in (method, sending(method)))
+    saved = vectors["upload_bytes"] - scalars["upload_bytes"]
+    assert saved == 4 * problem.clients * (problem.dim - 1) * 8
+    assert scalars["download_bytes"] == vectors["download_bytes"]
+
+
+def test_clients_that_were_away_catch_up():
+    """Cohorts of one: a client is sent the records of all rounds that it missed, or x where that is less."""
+    problem = quadratic()
+    vectors, scalars_ = (run(way, problem, 60, clients_per_round=1) for way in (NN, sending(NN)))
+    np.testing.assert_allclose(flat(scalars_), flat(vectors), rtol=0, atol=1e-9)
+    row = 8 + 4 + 8 + H * 8 + 4
+    session = fz.engines.Simulation().start([NN], problem, [jax.random.key(0)], 1)
+    from fedrzo.engines.simulation import cohort
+
+    with problem.precision():
+        seen, expected = [0] * CLIENTS, 0
+        for r in range(60):
+            i = int(cohort(problem, session.key, r, 1)[0][0])
+            expected += min((r - seen[i]) * row, DIM * 8)
+            seen[i] = r
+    assert scalars_.history.last["download_bytes"] == expected
+
+
+def test_private_sets_are_refused_or_sent_as_vectors():
+    box = fz.sets.Box(-0.1, 0.1)
+    problem = quadratic([box, fz.sets.Reals(), fz.sets.Public(box)])
+    with pytest.raises(fz.InputError, match="the sets of clients 0 are private"):
+        run(sending(NN), problem)
+    with pytest.warns(UserWarning, match="clients 0 are private; these clients send vectors") as seen:
+        mixed = run(sending(NN, "auto"), problem)
+    assert len([w for w in seen if "private" in str(w.message)]) == 1
+    np.testing.assert_allclose(flat(mixed), flat(run(NN, problem)), rtol=0, atol=1e-12)
+    assert mixed.history.last["upload_bytes"] == 10 * 8 * (DIM + 2 * H)
+    assert mixed.history.last["download_bytes"] == 10 * 8 * DIM * CLIENTS  # what client 0 did, no record could tell
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = run(sending(NN, "auto"), problem, engine="loop")
+    np.testing.assert_allclose(flat(plain), flat(mixed), rtol=0, atol=1e-12)
+    assert plain.history.last["upload_bytes"] == mixed.history.last["upload_bytes"]
+
+
+def test_auto_takes_what_is_less():
+    assert sending(NN, "auto").for_cohort(quadratic(dim=3), CLIENTS).scalars is None
+    assert sending(NN, "auto").for_cohort(quadratic(), CLIENTS).scalars is not None
+    assert sending(fz.FedRZOnn(0.1, 0.1, lambda r: r + 1), "auto").for_cohort(quadratic(), CLIENTS).scalars is None
+    with pytest.warns(UserWarning, match="private"):
+        assert sending(NN, "auto").for_cohort(quadratic(fz.sets.Box(-1, 1)), CLIENTS).scalars is None
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_checksum_brings_back_a_client_that_lost_track(where, monkeypatch):
+    """A client whose copy is damaged in round 45 goes astray until round 50, when all are sent the average."""
+    problem, advance = quadratic(), LoopSession.advance
+    steps = []
+
+    def watched(self, rounds):
+        for _ in range(rounds):
+            if self.round == 45:
+                node = self.nodes[where]
+                node.memory[""] = Memory(node.memory[""].newest.value + 1e-3)
+                self.accepted[""].pop(where)
+            before = np.asarray(self.state.x)
+            advance(self, 1)
+            steps.append(max(np.abs(node.memory[""].newest.value - before).max() for node in self.nodes))
+
+    monkeypatch.setattr(LoopSession, "advance", watched)
+    result = run(sending(NN), problem, 53, engine="loop")
+    assert max(steps[:45]) == 0
+    assert min(steps[45:51]) > 5e-4  # rounds 45 to 50; the checksum of round 50 tells
+    assert max(steps[51:]) == 0
+    extra = result.history.last["upload_bytes"] - 53 * CLIENTS * H * 8
+    assert extra == (DIM - H) * 8  # its x, once
+
+
+def test_bad_input():
+    with pytest.raises(fz.InputError, match="communication: found 'numbers'"):
+        fz.FedRZOnn(0.1, 0.1, communication="numbers")
+    with pytest.raises(fz.InputError, match="local_steps: found a function; scalars need a whole number"):
+        run(fz.FedRZOnn(0.1, 0.1, lambda r: r + 1, communication="scalars"), quadratic())
+    with pytest.raises(fz.InputError, match="lower: found communication 'scalars'"):
+        fz.FedRZObl(0.1, 0.1, lower=fz.FedRZOnn(0.1, 0.1, communication="scalars"), lower_rounds=2, closing=False)
+    with pytest.raises(fz.InputError, match="constraint: found str"):
+        quadratic(fz.sets.Public("box"))
