@@ -50,9 +50,16 @@ def integers(key: jax.Array, dim: int) -> jax.Array:
 
 
 def _computed_once(value: Callable[[], jax.Array], like: jax.Array) -> jax.Array:
-    """Return a value as a loop of one pass, of which the compiler cannot know that: it would compute it wherever it is used."""
-    once = jax.lax.optimization_barrier(jnp.int32(1))
-    return jax.lax.fori_loop(0, once, lambda _, __: value(), like)
+    """Return a value, stored on a CPU: its compiler would compute it anew wherever it is used.
+
+    A loop of one pass, of which the compiler cannot know that, keeps it from doing so. On a GPU a loop would wait for the host.
+    """
+
+    def loop() -> jax.Array:
+        once = jax.lax.optimization_barrier(jnp.int32(1))
+        return jax.lax.fori_loop(0, once, lambda _, __: value(), like)
+
+    return jax.lax.platform_dependent(cpu=loop, default=value)
 
 
 def bits(key: jax.Array, dim: int) -> jax.Array:
