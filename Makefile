@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo report test test-slow lint types format clean
+.PHONY: help demo report test test-slow test-flower lint types format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,10 +25,13 @@ report: $(READY) ## the paper's figures and tables, quick version, in one page: 
 	$(BIN)/fedrzo report runs
 
 test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not flower"
 
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+
+test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
+	$(BIN)/python -m pytest tests/flower -m flower
 
 lint: $(READY) ## linter and formatter, as CI runs them
 	$(BIN)/ruff check .

@@ -122,10 +122,15 @@ class Either(NamedTuple):
         """Return what arrived, with zeros for what was not sent; ValueError unless it is one of the two."""
         if (self.small is None) == (self.large is None):
             raise ValueError("found none or both of two kinds of replies, of which a client sends one")
-        small, large = (jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), part) for part in expected[:2])
+        small, large = (jax.tree.map(_no_memory, part) for part in expected[:2])
         if self.small is None:
             return Either(small, self.large, np.True_)
         return Either(self.small, large, np.False_)
+
+
+def _no_memory(leaf: Any) -> np.ndarray:
+    """Return zeros of a shape and type that are one zero, seen again and again."""
+    return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
 
 
 def _is_either(node: Any) -> bool:
@@ -140,10 +145,29 @@ def as_sent(value: PyTree) -> PyTree:
 def as_received(value: PyTree, expected: PyTree) -> PyTree:
     """Return a reply as the server reads it, given what it looks like; ValueError where it cannot be that."""
     structure: Any = jax.tree.structure(expected, is_leaf=_is_either)
-    nodes = structure.flatten_up_to(value)
+    try:
+        nodes = structure.flatten_up_to(value)
+    except ValueError:
+        raise ValueError(f"found the structure {jax.tree.structure(value)}, wanted {structure}") from None
     wanted = structure.flatten_up_to(expected)
     found = [n.received(w) if _is_either(n) and _is_either(w) else n for n, w in zip(nodes, wanted, strict=True)]
     return jax.tree.unflatten(structure, found)
+
+
+def stacked(values: list[PyTree]) -> PyTree:
+    """Return replies one above the other; where nobody sent the large one of two, None stands for it and takes no memory."""
+
+    def rows(*leaves: Any) -> jax.Array:
+        return jnp.stack(leaves)
+
+    def node(*nodes: Any) -> Any:
+        if not _is_either(nodes[0]):
+            return rows(*nodes)
+        sent = any(node.sends_large for node in nodes)
+        large = jax.tree.map(rows, *[node.large for node in nodes]) if sent else None
+        return Either(jax.tree.map(rows, *[n.small for n in nodes]), large, rows(*[n.sends_large for n in nodes]))
+
+    return jax.tree.map(node, *values, is_leaf=_is_either)
 
 
 def reply_bytes(value: PyTree) -> tuple[int, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrzo import output
+from fedrzo.deploy import commands as deploy
 from fedrzo.errors import FedrzoError, InputError, MissingExtraError, nearest
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedrzo.spec import Spec
 
 REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
-BENCHES = ("methods", "theory")
+BENCHES = ("methods", "theory", "zo", "communication")
 SOLVE_ROUNDS = 200
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
 SOLVE_METHOD: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
@@ -33,6 +34,7 @@ USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 app = typer.Typer(
     help="Federated optimisation from loss values alone.", rich_markup_mode=None, pretty_exceptions_enable=False
 )
+app.add_typer(deploy.app, name="deploy")
 
 
 def _spec_names(incomplete: str) -> list[str]:
@@ -247,12 +249,13 @@ def report(
 def bench(
     name: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.")],
     problem: Annotated[
-        str | None, typer.Argument(help="For methods: a problem of `fedrzo list`; relu-digits if not given.")
+        str | None,
+        typer.Argument(help="For methods and communication: a problem of `fedrzo list`; relu-digits if not given."),
     ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each setting; 5 for methods, 16 for theory.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each setting; 5, for theory 16.")] = None,
     seed: Seed = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the table, the figure and the histories there.")
@@ -261,7 +264,7 @@ def bench(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Compare methods on one problem, at equal evaluations and at equal bytes; or the theorems with runs."""
+    """Compare methods on one problem, at equal evaluations and at equal bytes; the theorems with runs; vectors with scalars."""
     if name not in BENCHES:
         raise InputError(f"bench: found {name!r}{nearest(name, BENCHES)}")
     import importlib

@@ -25,15 +25,16 @@ class UserFile:
         problem: the problem that it states.
         method: the method that it defines, if any.
         rounds: the number of rounds that it defines, if any.
+        module: all that it defines.
     """
 
     def __init__(self, source: str) -> None:
         self.path, name = _split(source)
         with self.blame():
-            module = _import(self.path)
-        self.problem = _problem(module, self.path, name)
-        self.method: Any = getattr(module, "method", None)
-        self.rounds: Any = getattr(module, "rounds", None)
+            self.module = _import(self.path)
+        self.problem = _problem(self.module, self.path, name)
+        self.method: Any = getattr(self.module, "method", None)
+        self.rounds: Any = getattr(self.module, "rounds", None)
 
     @contextlib.contextmanager
     def blame(self) -> Iterator[None]:

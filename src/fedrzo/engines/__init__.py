@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from fedrzo.engines.flower import Flower
 from fedrzo.engines.loop import Loop
+from fedrzo.engines.ray import Ray
 from fedrzo.engines.receive import Event, FederationError
 from fedrzo.engines.simulation import Simulation
 from fedrzo.errors import InputError, nearest
 
-ENGINES = {engine.name: engine for engine in (Simulation, Loop)}
+ENGINES = {engine.name: engine for engine in (Simulation, Loop, Ray, Flower)}
 
 
 def get(engine: Any) -> Any:
@@ -19,4 +21,4 @@ def get(engine: Any) -> Any:
     return ENGINES[engine]()
 
 
-__all__ = ["ENGINES", "Event", "FederationError", "Loop", "Simulation", "get"]
+__all__ = ["ENGINES", "Event", "FederationError", "Flower", "Loop", "Ray", "Simulation", "get"]

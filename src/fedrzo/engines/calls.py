@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.catchup import common_bytes, own_bytes, reply_bytes
+from fedrzo.catchup import common_bytes, own_bytes, reply_bytes, stacked
 from fedrzo.engines.messages import Keep, Message, Path, name_of
 from fedrzo.errors import InputError
 from fedrzo.federation import Gathered, Reply, path_key, step_name
@@ -50,7 +50,7 @@ class MessageFederation:
         ids = np.array([i for i, _ in answered])
         self._count(arrays, answered)
         weights = jnp.asarray(self.session.problem.client_weights)[ids]
-        values = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[reply.value for _, reply in answered])
+        values = stacked([reply.value for _, reply in answered])
         share = jnp.sum(weights)
         key = path_key(self.session.roots.directions, message.path)
         return Gathered(values, ids, weights / share, share, key)

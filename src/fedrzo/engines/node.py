@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedrzo.client import Client
-from fedrzo.engines.messages import Message, Path, decode, encode_error, encode_reply, find_step
+from fedrzo.engines.messages import Keep, Message, Path, decode, encode_error, encode_reply, find_step
 from fedrzo.engines.wire import WireError, named_tuples, pack, unpack
 from fedrzo.federation import Reply, path_key
 from fedrzo.methods.base import Method
@@ -103,7 +103,7 @@ class Node:
 
     def handle(self, message: Message) -> Reply:
         """Do what a message asks."""
-        if message.keep is not None and message.keep.path != self.kept:
+        if message.keep is not None and not self._has(message.keep):
             self._keep(*message.keep)
         if message.view not in self.memory:
             raise WireError("points: this client was not sent where its lower level is looked at")
@@ -117,6 +117,10 @@ class Node:
         memory.add(message.path, reply.memory)
         return reply._replace(memory=None)
 
+    def _has(self, keep: Keep) -> bool:
+        """Tell whether points are those that are kept; those of an earlier run may have come at the same place."""
+        return keep.path == self.kept and np.array_equal(keep.points, self.points)
+
     def _keep(self, owner: str, path: Path, points: np.ndarray) -> None:
         part, _ = find_step(self.method, owner)
         self.memory["lower"] = Memory(on_host(part.init_memory(self.problem.lower_level(points))))
@@ -124,9 +128,12 @@ class Node:
 
     def dump(self) -> bytes:
         """Return all that this client remembers, so that another process can go on."""
-        paths = {view: [version.path for version in memory.versions] for view, memory in self.memory.items()}
-        values = {view: [version.value for version in memory.versions] for view, memory in self.memory.items()}
-        return pack({"paths": paths, "kept": self.kept}, (values, self.points))
+        paths, places, values = {}, {}, {}
+        for view, memory in self.memory.items():
+            different = {version.path: version for version in memory.versions}  # often one is all four
+            paths[view], values[view] = list(different), [version.value for version in different.values()]
+            places[view] = [paths[view].index(version.path) for version in memory.versions]
+        return pack({"paths": paths, "places": places, "kept": self.kept}, (values, self.points))
 
     def load(self, stored: bytes) -> None:
         """Go on from what `dump` returned."""
@@ -134,7 +141,8 @@ class Node:
         self.kept = None if header["kept"] is None else tuple(header["kept"])
         for view, paths in header["paths"].items():
             named = [None if path is None else tuple(path) for path in paths]
-            self.memory.setdefault(view, Memory(None)).versions = list(map(Version, named, values[view]))
+            different = list(map(Version, named, values[view]))
+            self.memory.setdefault(view, Memory(None)).versions = [different[i] for i in header["places"][view]]
 
 
 @functools.partial(jax.jit, static_argnames=("step", "view"))

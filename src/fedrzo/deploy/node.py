@@ -1,0 +1,169 @@
+"""What a node does: it builds its own part of the problem, answers the server's messages, and remembers in a file.
+
+A request comes from the node's own ClientApp: what the server wrote of the run, the node's settings, and where the problem is.
+Messages are bytes (`fedrzo.engines.wire`); an error in the user's code is an answer that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.deploy import parts
+from fedrzo.deploy.credentials import write_secret
+from fedrzo.engines.messages import encode_error
+from fedrzo.engines.node import Node
+from fedrzo.engines.remote import look
+from fedrzo.engines.wire import pack, unpack
+from fedrzo.errors import InputError
+from fedrzo.federation import Roots, private_key
+from fedrzo.files import write_file
+from fedrzo.methods.base import Method
+from fedrzo.monitor import worst_distance
+from fedrzo.pytrees import on_host
+from fedrzo.startup import check_start
+from fedrzo.userfile import UserFile
+
+KEPT = 4  # experiments that a worker keeps at hand
+
+
+class Desk:
+    """Answers requests, one by one, and keeps what it built for them."""
+
+    def __init__(self) -> None:
+        self.seats: dict[str, Seat] = {}
+
+    def answer(self, request: bytes, common: bytes, own: bytes) -> bytes:
+        """Answer a message; what goes wrong on the way is an answer too."""
+        try:
+            read = json.loads(request)
+            return self._seat(read).answer(read["run"]["kind"], common, own)
+        except Exception as error:
+            return encode_error((), error)
+
+    def _seat(self, request: dict[str, Any]) -> Seat:
+        run = {name: value for name, value in request["run"].items() if name != "kind"}
+        name = json.dumps([run, request["settings"], request["problem"]], sort_keys=True)
+        if name not in self.seats:
+            while len(self.seats) >= KEPT:
+                del self.seats[next(iter(self.seats))]
+            self.seats[name] = Seat(run, request["settings"], request["problem"])
+        return self.seats[name]
+
+
+def answer_once(request: bytes, common: bytes, own: bytes) -> bytes:
+    """Answer one message in a process that will not answer another."""
+    return Desk().answer(request, common, own)
+
+
+class Seat:
+    """One node's part in one experiment.
+
+    Args:
+        run: `experiment`, `seed`, `clients` and `participants` (of a round), as the server has them.
+        settings: the node's own, from its command line: `client-id`, and what the user's file wants.
+        problem: the user's file.
+    """
+
+    def __init__(self, run: dict[str, Any], settings: dict[str, Any], problem: str) -> None:
+        self.file = UserFile(problem)
+        self.id = parts.client_id(settings, run["clients"])
+        self.problem = parts.own_part(self.file, settings, self.id)
+        folder = state_folder(settings)
+        with self.problem.precision():
+            method = find_method(self.file)
+            outline = parts.outline(self.file, run["clients"])  # what the server knows: both must decide alike
+            method = parts.prepared(method, outline, self.file).for_cohort(outline, run["participants"])
+            roots = Roots.of(jax.random.key(run["seed"]))
+            private = _sampling_key(settings, folder, roots, self.id)
+            self.node = Node(method, jax.device_put(self.problem), 0, self.id, roots.directions, private)
+        self.memory = folder / f"{_plain(run['experiment'])}.client-{self.id}.memory"
+        self.stamp: Any = None
+
+    def answer(self, kind: str, common: bytes, own: bytes) -> bytes:
+        """Answer one message."""
+        with self.problem.precision(), self.file.blame():
+            if kind == "hello":
+                return self._hello()
+            if kind == "evaluate":
+                return self._evaluate(common)
+            self._recall()
+            reply = self.node.answer(common, own)
+            self._remember()
+            return reply
+
+    def _hello(self) -> bytes:
+        """Try the problem on this node's own data, and say what the server may know of them."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.node.method.check(self.problem)
+            check_start(self.problem, self.node.method)
+        self._recall()
+        self.node.kept = None  # points of an earlier run are no points of this one
+        self._remember()
+        distance = float(worst_distance(self.node.problem, jnp.asarray(self.problem.x0)))
+        samples = None if not hasattr(self.problem.data, "sizes") else int(self.problem.data.sizes[0])
+        heard = [str(warning.message) for warning in caught]
+        return pack({"client": self.id, "samples": samples, "distance": distance, "warnings": heard}, None)
+
+    def _evaluate(self, common: bytes) -> bytes:
+        """Return what is monitored, over this node's own data."""
+        _, (x, y) = unpack(common)
+        return pack({"client": self.id}, on_host(look(self.node.problem, x, y)))
+
+    def _recall(self) -> None:
+        """Read the file if another process has written it since."""
+        if self.memory.exists() and _stamp(self.memory) != self.stamp:
+            self.node.load(self.memory.read_bytes())
+
+    def _remember(self) -> None:
+        write_file(self.memory, self.node.dump())
+        self.stamp = _stamp(self.memory)
+
+
+def find_method(file: UserFile) -> Method:
+    """Return the method that a user's file defines."""
+    if not isinstance(file.method, Method):
+        raise InputError(f"{file.path.name}: does not define method; set method = fz.FedRZOnn(...) or another one")
+    return file.method
+
+
+def state_folder(settings: parts.Settings) -> Path:
+    """Return the folder in which a node keeps what it remembers: its setting `state`, or one in Flower's own."""
+    home = os.environ.get("FLWR_HOME") or str(Path.home() / ".flwr")
+    folder = Path(str(settings.get("state", Path(home) / "fedrzo"))).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"state: cannot write in {folder} ({error.strerror}); choose another folder") from None
+    return folder
+
+
+def _sampling_key(settings: parts.Settings, folder: Path, roots: Roots, client: int) -> jax.Array:
+    """Return the key that draws this node's samples. The server does not know it, unless `shared-sampling` is set."""
+    if settings.get("shared-sampling", False):
+        return private_key(roots, client)
+    path = folder / f"client-{client}.seed"
+    if not path.exists():
+        write_secret(path, str(secrets.randbits(63)).encode())
+    return jax.random.key(int(path.read_text()))
+
+
+def _plain(name: str) -> str:
+    """Return a name that can be a file's."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", str(name)):
+        raise InputError(f"experiment: found {name!r}; use letters, digits, dots, dashes and underscores")
+    return str(name)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,152 @@
+"""A problem in parts: what the server knows of it, and what one node does.
+
+A user's file states the problem with stand-in data. A node replaces them by its own, which nobody else sees; the server keeps
+them for their shapes alone, and nothing that it computes from them enters a run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrzo import sets
+from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.errors import InputError
+from fedrzo.hierarchical import Bilevel
+from fedrzo.methods.base import Method
+from fedrzo.problems import set_family
+from fedrzo.pytrees import traced
+from fedrzo.userfile import UserFile
+
+Settings = Mapping[str, Any]
+
+
+@traced()
+class OwnSampler(Sampler):
+    """A sampler on the node of one client, which is monitored under its own name."""
+
+    def __init__(self, whole: Sampler, client_id: int) -> None:
+        super().__init__(whole.fn, 1, whole.evaluation)
+        self.client_id = client_id
+
+    def monitor(self, client_id: Any) -> Any:
+        """Return the batch over which this node's client is monitored."""
+        del client_id
+        return super().monitor(self.client_id)
+
+
+def client_id(settings: Settings, clients: int) -> int:
+    """Read a node's number off its settings."""
+    found = settings.get("client-id")
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < clients:
+        raise InputError(
+            f"client-id: found {found!r} in this node's settings; start it with --node-config 'client-id=N', "
+            f"N from 0 to {clients - 1}"
+        )
+    return found
+
+
+def own_part(file: UserFile, settings: Settings, client: int) -> Any:
+    """Return the problem of one node: its own data and its own set."""
+    stand_in, problem = file.problem, copy.copy(file.problem)
+    problem.data = _data(file, "client_data", stand_in.data, settings, client)
+    if isinstance(stand_in, Bilevel) and isinstance(problem, Bilevel):
+        problem.lower_data = problem.data
+        if stand_in.lower_data is not stand_in.data or hasattr(file.module, "client_lower_data"):
+            problem.lower_data = _data(file, "client_lower_data", stand_in.lower_data, settings, client)
+    problem.sets = _sets(file, settings)
+    problem.client_weights = np.ones(1)
+    problem.test, problem.metrics = None, ()  # the server has those
+    return problem
+
+
+def outline(file: UserFile, clients: int) -> Any:
+    """Return what the server knows: the problem with stand-in data for so many clients, and without private sets."""
+    stand_in = file.problem
+    problem = stand_in.part([i % stand_in.clients for i in range(clients)])
+    problem.test, problem.metrics = stand_in.test, stand_in.metrics
+    problem.client_weights = np.full(clients, 1 / clients)
+    problem.sets = _public_sets(file)
+    return problem
+
+
+def prepared(method: Method, problem: Any, file: UserFile) -> Method:
+    """Return the method with what it takes from the problem, which must not be the data: nobody has them all.
+
+    The server and every node call this with the same file, so that all have the same numbers.
+    """
+    known = isinstance(problem, Bilevel) and None not in (problem.modulus, problem.smoothness)
+    found = method.prepare(problem)
+    if not known and repr(found) != repr(method):
+        wanted = (
+            "modulus= and smoothness= of the problem" if isinstance(problem, Bilevel) else "constants= of the method"
+        )
+        raise InputError(
+            f"{file.path.name}: {type(method).__name__} needs constants that would be estimated from all clients' data, which "
+            f"nobody has here; give {wanted}"
+        )
+    return found
+
+
+def _data(file: UserFile, name: str, stand_in: Any, settings: Settings, client: int) -> Any:
+    function = getattr(file.module, name, None)
+    if function is None and isinstance(stand_in, Sampler):
+        return OwnSampler(stand_in, client)
+    if not callable(function):
+        raise InputError(f"{file.path.name}: does not define {name}(settings); a node has no other way to its samples")
+    with file.blame():
+        given = function(settings)
+    if isinstance(given, Sampler):
+        return OwnSampler(given, client)
+    if not isinstance(given, ClientData):
+        given = ClientData([given]) if stand_in.fixed is None else ClientData([given[0]], fixed=[given[1]])
+    found, wanted = _sample_shape(given), _sample_shape(stand_in)
+    if given.clients != 1 or found != wanted:
+        raise InputError(
+            f"{name}: found samples of {given.clients} client(s) with {found}; return one client's samples, which have "
+            f"{wanted} in the problem"
+        )
+    return given
+
+
+def _sample_shape(data: Any) -> Any:
+    """Describe one sample: its structure, and each array's shape and type."""
+    leaves, structure = jax.tree.flatten((data.flat, data.fixed))
+    return str(structure), [(leaf.shape[1:], str(leaf.dtype)) for leaf in map(np.asarray, leaves)]
+
+
+def _sets(file: UserFile, settings: Settings) -> sets.SetFamily:
+    function = getattr(file.module, "client_constraint", None)
+    if function is None:
+        return _public_sets(file)
+    with file.blame():
+        given = function(settings)
+    problem = file.problem
+    return set_family(given, problem.layout.unravel(problem.x0), problem.dim, 1)
+
+
+def _public_sets(file: UserFile) -> sets.SetFamily:
+    """Return the set that the file gives to all clients alike; none where each client has its own."""
+    family = file.problem.sets
+    if hasattr(file.module, "client_constraint"):
+        return sets.stack_sets([sets.Reals()])
+    if not family.identical:
+        raise InputError(
+            f"{file.path.name}: the problem has one constraint per client; define client_constraint(settings), so that "
+            "each node has its own and nobody else sees it"
+        )
+    return family
+
+
+def weights_of(problem: Any, samples: Sequence[int | None]) -> np.ndarray:
+    """Return the clients' weights, from how many samples each has."""
+    if problem.weights != "samples":
+        return np.full(len(samples), 1 / len(samples))
+    if None in samples:
+        raise InputError('weights: found "samples", but not every client has said how many samples it has')
+    sizes = np.array(samples, float)
+    return sizes / sizes.sum()

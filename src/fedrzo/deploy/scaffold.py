@@ -1,0 +1,65 @@
+"""`fedrzo deploy init`: a complete Flower app for a user's problem file."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from fedrzo.errors import InputError
+from fedrzo.userfile import UserFile
+
+PACKAGE = "federation"
+ROUNDS = 10
+
+
+def init(folder: Path, source: str | None = None) -> list[Path]:
+    """Write an app into a new folder.
+
+    Args:
+        folder: must be empty or absent.
+        source: a file that defines `problem`, `method` and `client_data`; an example where not given.
+
+    Returns:
+        The files that were written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"DIR: {folder} is not empty; pass a new folder")
+    text = _template("problem.py") if source is None else UserFile(source).path.read_text()
+    clients, rounds = (3, ROUNDS) if source is None else _numbers(source)
+    filled = {"@NAME@": _name(folder), "@CLIENTS@": str(clients), "@ROUNDS@": str(rounds)}
+    files = {
+        folder / "pyproject.toml": _template("app.toml"),
+        folder / "README.md": _template("README.md"),
+        folder / ".gitignore": _template("gitignore"),
+        folder / PACKAGE / "__init__.py": f'"""{_name(folder)}, as a Flower app."""\n',
+        folder / PACKAGE / "client_app.py": _template("client_app.py"),
+        folder / PACKAGE / "server_app.py": _template("server_app.py"),
+        folder / PACKAGE / "problem.py": text,
+    }
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for mark, value in filled.items() if path.parent == folder else ():
+            content = content.replace(mark, value)
+        path.write_text(content)
+    return list(files)
+
+
+def _numbers(source: str) -> tuple[int, int]:
+    """Return how many clients and rounds a user's file speaks of, after a look at whether it can be deployed."""
+    file = UserFile(source)
+    for name in ("method", "client_data"):
+        if not hasattr(file.module, name) and not (name == "client_data" and not hasattr(file.problem.data, "flat")):
+            raise InputError(
+                f"{file.path.name}: does not define {name}; a deployed problem needs it: see docs/deploy.md"
+            )
+    return file.problem.clients, file.rounds or ROUNDS
+
+
+def _name(folder: Path) -> str:
+    """Return a name for the app that Flower accepts."""
+    return re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
+
+
+def _template(name: str) -> str:
+    return resources.files("fedrzo.deploy").joinpath("templates", name).read_text()

@@ -1,0 +1,193 @@
+"""The Flower engine: clients are nodes of a federation, behind TLS; the server runs inside a Flower ServerApp.
+
+Only this file and the generated app speak to Flower, by its message API. A message of ours is a record of bytes. Who is not
+there is not waited for: a node that has not answered is asked again once it has been heard of.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from fedrzo.engines.loop import only
+from fedrzo.engines.receive import FederationError, Rules
+from fedrzo.engines.remote import RemoteSession
+from fedrzo.engines.wire import WireError, unpack
+from fedrzo.errors import InputError
+from fedrzo.extras import require
+
+POLL = 0.2  # seconds between two looks for replies
+GRACE = 10.0  # seconds for which a node that comes back may still be given a message that nobody waits for any more
+# What Flower's error codes come to: a message or its reply expired, a node is gone, its process died. Others: its code failed.
+CODES = {3: "timeout", 4: "timeout", 5: "killed", 8: "killed"}
+RECORD = "fedrzo"
+
+
+class Post:
+    """Brings bytes to clients and back, over Flower's grid.
+
+    Args:
+        grid: Flower's.
+        run: what every node is told of the run: `experiment`, `seed`, `clients`.
+    """
+
+    def __init__(self, grid: Any, run: Mapping[str, Any]) -> None:
+        self.grid = grid
+        self.run = dict(run)
+        self.nodes: dict[int, int] = {}  # Flower's node by client
+        self.silent: dict[int, float] = {}  # clients that did not answer, and until when Flower took them to be there
+        self.hello: dict[str, int] = {}  # greetings that were not answered yet, and to which node they went
+
+    def greet(self, seconds: float, poll: float = 0.5) -> list[dict[str, Any]]:
+        """Wait until all clients have said who they are, or the time is over; return what they said."""
+        limit, heard = time.monotonic() + seconds, []
+        while len(self.nodes) < self.run["clients"] and time.monotonic() < limit:
+            self.call_strangers()
+            heard += self.listen()
+            for said in heard:
+                if "error" in said:
+                    raise InputError(f"a node cannot take part: {said['error']}")
+            time.sleep(poll)
+        return heard
+
+    def call_strangers(self) -> None:
+        """Ask nodes that have not said who they are."""
+        known = {*self.nodes.values(), *self.hello.values()}
+        strangers = [node for node in self.grid.get_node_ids() if node not in known]
+        if strangers:
+            ids = self._push("hello", [(node, b"", b"") for node in strangers], None)
+            self.hello |= dict(zip(ids, strangers, strict=True))
+
+    def listen(self) -> list[dict[str, Any]]:
+        """Return what nodes said of themselves since the last time; a node that cannot take part says `error`."""
+        heard = []
+        for reply in self.grid.pull_messages(list(self.hello)) if self.hello else []:
+            node = self.hello.pop(reply.metadata.reply_to_message_id)
+            if reply.has_error():  # it went away again; if it comes back it is asked again
+                continue
+            said = self._introduce(node, _payload(reply))
+            heard.append(said)
+        return heard
+
+    def _introduce(self, node: int, payload: bytes) -> dict[str, Any]:
+        try:
+            said, _ = unpack(payload)
+        except WireError as error:
+            return {"error": str(error)}
+        client = said.get("client")
+        if "error" in said:
+            return said
+        if type(client) is not int or not 0 <= client < self.run["clients"] or client in self.nodes:
+            return {"error": f"client-id: found {client!r} twice, or out of range; give every node a number of its own"}
+        self.nodes[client] = node
+        return said
+
+    def present(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return who can be asked and who is not there. Those who were silent are, once they have been heard of again."""
+        if self.silent or len(self.nodes) < self.run["clients"]:
+            until = {info.node_id: info.online_until for info in self.grid.get_nodes()}
+            back = [i for i, last in self.silent.items() if until.get(self.nodes[i], last) > last]
+            for client in back:
+                del self.silent[client]
+            self.call_strangers()
+            self.listen()
+        here = [i for i in ids if i in self.nodes and i not in self.silent]
+        return here, [i for i in ids if i not in here]
+
+    def exchange(
+        self, kind: str, common: bytes, own: Mapping[int, bytes], timeout: float | None, take: Callable, fail: Callable
+    ) -> None:
+        """Send each client its message; hand on what comes back, until all have answered or the time is over.
+
+        Args:
+            kind: `step` or `evaluate`.
+            common: what all are sent alike.
+            own: what each is sent beside.
+            timeout: in seconds.
+            take: called with a client and the bytes of its answer.
+            fail: called with a client that gives none, in a word why, and a line.
+        """
+        ttl = None if timeout is None else timeout + GRACE
+        ids = self._push(kind, [(self.nodes[i], common, part) for i, part in own.items()], ttl)
+        waiting = dict(zip(ids, own, strict=True))
+        limit = None if timeout is None else time.monotonic() + timeout
+        while waiting and (limit is None or time.monotonic() < limit):
+            for reply in self.grid.pull_messages(list(waiting)):
+                # An error's sender is not the node: only what it replies to says whose it is.
+                client = waiting.pop(reply.metadata.reply_to_message_id)
+                if not reply.has_error():
+                    take(client, _payload(reply))
+                else:
+                    kind = CODES.get(reply.error.code, "raised")
+                    if kind != "raised":
+                        self._lost([client])
+                    fail(client, kind, f"Flower's error {reply.error.code}: {_line(reply.error.reason)}")
+            if waiting:
+                time.sleep(POLL)
+        self._lost(list(waiting.values()))
+        for client in waiting.values():
+            fail(client, "timeout", f"no answer within {timeout:g} seconds")
+
+    def _lost(self, clients: list[int]) -> None:
+        until = {info.node_id: info.online_until for info in self.grid.get_nodes()} if clients else {}
+        self.silent |= {client: until.get(self.nodes[client], 0.0) for client in clients}
+
+    def _push(self, kind: str, letters: list[tuple[int, bytes, bytes]], ttl: float | None) -> list[str]:
+        flwr = require("flwr.app", "flower")
+        run = json.dumps({**self.run, "kind": kind})
+        messages = []
+        for node, common, own in letters:
+            record = flwr.ConfigRecord({"run": run, "common": common, "own": own})
+            content = flwr.RecordDict({RECORD: record})
+            messages.append(flwr.Message(content, dst_node_id=node, message_type="query", ttl=ttl or flwr.DEFAULT_TTL))
+        ids = list(self.grid.push_messages(messages))
+        if len(ids) != len(messages) or not all(ids):
+            raise FederationError(
+                f"Flower took {sum(map(bool, ids))} of {len(messages)} messages; see the SuperLink's log"
+            )
+        return ids
+
+
+def _payload(reply: Any) -> bytes:
+    """Return the bytes of an answer; none where a node sent something else."""
+    try:
+        payload = reply.content[RECORD]["reply"]
+    except (KeyError, TypeError):
+        return b""
+    return payload if isinstance(payload, bytes) else b""
+
+
+def _line(text: str) -> str:
+    return (text.splitlines() or ["no reason given"])[0][:300]
+
+
+class Flower:
+    """A federation of Flower nodes, as seen from inside a ServerApp.
+
+    Args:
+        post: brings messages to the nodes.
+        rules: what is refused, how long is waited, how many may be missing.
+    """
+
+    name = "flower"
+
+    def __init__(self, post: Post | None = None, rules: Rules | None = None) -> None:
+        if post is None:
+            raise InputError(
+                "engine: 'flower' runs inside a Flower ServerApp, where nodes hold the data; write an app for your problem "
+                "with `fedrzo deploy init DIR`, try it with `fedrzo deploy local DIR`"
+            )
+        self.post = post
+        self.rules = rules
+        self.session: RemoteSession | None = None
+
+    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> RemoteSession:
+        """Prepare a run."""
+        self.session = RemoteSession(
+            only(methods, self.name), jax.device_put(problem), keys[0], clients_per_round, self.rules, self.post
+        )
+        return self.session
