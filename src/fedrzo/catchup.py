@@ -170,6 +170,11 @@ def stacked(values: list[PyTree]) -> PyTree:
     return jax.tree.map(node, *values, is_leaf=_is_either)
 
 
+def kinds(value: PyTree) -> tuple[bool, ...]:
+    """Tell which of a reply's parts that are small or large were sent large."""
+    return tuple(bool(node.sends_large) for node in jax.tree.leaves(value, is_leaf=_is_either) if _is_either(node))
+
+
 def reply_bytes(value: PyTree) -> tuple[int, Any]:
     """Return the size of a reply's fixed part and of its parts that are small or large (a plain zero if it has none).
 

@@ -161,6 +161,19 @@ def test_fedrzo_bl_sends_one_number():
     assert scalars["download_bytes"] == vectors["download_bytes"]
 
 
+def test_fedrzo_bl_without_sets_sends_one_number_whatever_its_local_steps():
+    problem = zoo.make("direct")
+    method = fz.FedRZObl(0.01, 0.1, lambda r: 1 + r % 3, 4)
+    vectors, scalars = (run(way, problem, 6) for way in (method, sending(method)))
+    np.testing.assert_allclose(flat(scalars), flat(vectors), rtol=0, atol=1e-12)
+    assert scalars.history.last["evaluations"] == vectors.history.last["evaluations"]
+    saved = vectors.history.last["upload_bytes"] - scalars.history.last["upload_bytes"]
+    assert saved == 6 * problem.clients * (problem.dim - 1) * 8
+    # As many steps as x has entries, or more: one number is still fewer.
+    many = fz.FedRZObl(0.01, 0.1, problem.dim + 1, communication="auto").prepare(problem)
+    assert many.for_cohort(problem, problem.clients).scalars.steps == 1
+
+
 def test_clients_that_were_away_catch_up():
     """Cohorts of one: a client is sent the records of all rounds that it missed, or x where that is less."""
     problem = quadratic()
@@ -195,6 +208,21 @@ def test_private_sets_are_refused_or_sent_as_vectors():
         plain = run(sending(NN, "auto"), problem, engine="loop")
     np.testing.assert_allclose(flat(plain), flat(mixed), rtol=0, atol=1e-12)
     assert plain.history.last["upload_bytes"] == mixed.history.last["upload_bytes"]
+
+
+def test_a_private_set_is_no_part_of_the_plan():
+    """A method goes to all clients; what is private to one of them must not go along."""
+    private, public = fz.sets.Box(-0.123, 0.456), fz.sets.Ball(0.0, 0.5)
+    x = np.full(DIM, 9.0)
+    for others in ([fz.sets.Public(public), fz.sets.Reals()], [fz.sets.Public(private), fz.sets.Reals()]):
+        with pytest.warns(UserWarning, match="clients 0 are private"):
+            plan = sending(NN, "auto").for_cohort(quadratic([private, *others]), CLIENTS).scalars
+        np.testing.assert_array_equal(plan.project(0, x), x)
+        np.testing.assert_allclose(plan.project(1, x), others[0].set.project(x))
+        np.testing.assert_array_equal(plan.project(2, x), x)
+    with pytest.warns(UserWarning, match="clients 0, 1 are private"):
+        plan = sending(NN, "auto").for_cohort(quadratic([private, public, fz.sets.Reals()]), CLIENTS).scalars
+    assert plan.sets is None
 
 
 def test_auto_takes_what_is_less():

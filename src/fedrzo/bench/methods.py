@@ -191,22 +191,15 @@ def run(
     Returns:
         Budgets, one entry per method, and the methods that refused the problem, with the reason.
     """
-    _check(budget, seeds, seed, out)
+    check_options(budget, seeds, seed, out)
     made = zoo.make(problem)
     candidates, refused = applicable(made)
     cap = QUICK_CAP if quick else CAP
-    contests = []
-    for candidate in candidates:
-        contest = Contest(candidate, made, cap)
-        try:
-            contest.trial(seed + TUNING)
-        except InputError as error:  # a method may learn only now that a problem is not for it
-            refused[candidate.name] = str(error)
-            continue
-        contests.append(contest)
+    contests, late = enter(candidates, made, cap, seed)
+    refused |= late
     if not contests:
         raise InputError(f"problem: no method solves {problem!r}: {'; '.join(refused.values()) or 'none is known'}")
-    budgets = _budgets(contests, budget, quick)
+    budgets = budgets_for(contests, budget, quick)
     for i, contest in enumerate(contests):
         if progress:
             counts = " and ".join(f"{contest.rounds(budgets, b)}" for b in BUDGETS)
@@ -226,6 +219,20 @@ def run(
     if out is not None:
         save(found, contests, Path(out))
     return found
+
+
+def enter(candidates: list[Candidate], problem: Any, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
+    """Try each method for a few rounds; return who takes part, and who learned only now that the problem is not for it."""
+    contests, refused = [], {}
+    for candidate in candidates:
+        contest = Contest(candidate, problem, cap)
+        try:
+            contest.trial(seed + TUNING)
+        except InputError as error:
+            refused[candidate.name] = str(error)
+            continue
+        contests.append(contest)
+    return contests, refused
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:
@@ -293,7 +300,7 @@ def _gap(history: History, best: float, start: float) -> History:
     return History({**history.to_dict(), GAP: [max(value - best, floor) for value in history.to_dict()["loss"]]})
 
 
-def _budgets(contests: list[Contest], budget: int | None, quick: bool) -> dict[str, float]:
+def budgets_for(contests: list[Contest], budget: int | None, quick: bool) -> dict[str, float]:
     """Return the evaluation budget, and what the median method sends while it spends it."""
     problem = contests[0].problem
     evaluations = budget or (QUICK_ROUNDS if quick else ROUNDS) * problem.clients * 3 * LOCAL_STEPS * _batch(problem)
@@ -345,7 +352,8 @@ def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _check(budget: int | None, seeds: int, seed: int, out: str | Path | None) -> None:
+def check_options(budget: int | None, seeds: int, seed: int, out: str | Path | None) -> None:
+    """Refuse options of the command line that make no sense."""
     if seed < 0:
         raise InputError(f"--seed: found {seed}; pass a whole number of at least 0")
     if budget is not None and budget < 1:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedrzo.catchup import as_received
+from fedrzo.catchup import as_received, kinds
 from fedrzo.engines.messages import Message, decode_reply
 from fedrzo.engines.wire import WireError
 from fedrzo.errors import FedrzoError, InputError
@@ -162,14 +162,17 @@ class Intake:
 
     def _refuse_outliers(self) -> None:
         ratio = self.rules.max_reply_ratio
-        if ratio is None or len(self.taken) < 3:
-            return
-        norms = {client: _norm(reply.value) for client, reply in self.taken.items()}
-        median = float(np.median(list(norms.values())))
-        for client, norm in norms.items():
-            if norm > ratio * median:
-                del self.taken[client]
-                self._note(client, "too large", f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}")
+        alike: dict[Any, dict[int, float]] = {}  # scalars are compared with scalars, vectors with vectors
+        for client, reply in self.taken.items():
+            alike.setdefault(kinds(reply.value), {})[client] = _norm(reply.value)
+        for norms in alike.values():
+            median = float(np.median(list(norms.values())))
+            for client, norm in norms.items():
+                if ratio is not None and len(norms) >= 3 and norm > ratio * median:
+                    del self.taken[client]
+                    self._note(
+                        client, "too large", f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
+                    )
 
 
 def _norm(tree: Any) -> float:

@@ -31,7 +31,7 @@ from fedrzo.methods.base import (
 )
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, close, run_lower
-from fedrzo.methods.scalars import check_communication, planned
+from fedrzo.methods.scalarplan import check_communication, planned
 from fedrzo.problems import Nonsmooth
 from fedrzo.smoothing import slope
 
@@ -70,8 +70,8 @@ def take(method: Any, replies: Gathered, points: jax.Array, r: jax.Array) -> tup
     weights = replies.weights.astype(points.dtype)
 
     def add(i: Any, total: jax.Array) -> jax.Array:
-        end = jnp.where(sent.sends_large[i], sent.large[i], method.replay(points, sent.small[i], replies.ids[i], r))
-        return total + weights[i] * end
+        end = method.replay(points, sent.small[i], replies.ids[i], r)
+        return total + weights[i] * (end if sent.large is None else jnp.where(sent.sends_large[i], sent.large[i], end))
 
     x = jax.lax.fori_loop(0, sent.small.shape[0], add, jnp.zeros_like(points[0]))
     return x, None if violation is None else weighted_mean(violation, replies.weights)
@@ -179,8 +179,9 @@ class FedRZObl(LowerClosing, Method):
         return dataclasses.replace(self, lower=lower, constants=constants)
 
     def for_cohort(self, problem: Any, size: int) -> FedRZObl:
-        """Decide how rounds travel."""
-        return planned(self, problem, size, slopes=1, rebuilt=False)
+        """Decide how rounds travel: one number where there are no sets, since all steps then add up along one direction."""
+        steps = 1 if problem.sets.free else self.local_steps
+        return planned(self, problem, size, steps, slopes=1, rebuilt=False)
 
     def init(self, problem: Any, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
@@ -213,8 +214,8 @@ class FedRZObl(LowerClosing, Method):
     def client_scalars(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """The same, but the slopes are sent: one number, their sum, where nothing else moves x."""
         del memory
-        x, slopes, violation = self.local_steps_from(client, key, y, self.numbers)
-        value = Either(slopes, x, ~client.level.sets.known(client.index))
+        x, slopes, violation = self.local_steps_from(client, key, y, self.scalars.steps)
+        value = Either(slopes, x, jnp.logical_not(self.scalars.tell(client)))
         return Reply((value, violation), evaluations=self._evaluations(client))
 
     def local_steps_from(
@@ -246,11 +247,6 @@ class FedRZObl(LowerClosing, Method):
     def _evaluations(self, client: Client) -> Any:
         return 2 * at(self.local_steps, client.round) * client.cost(self.batch_size)
 
-    @property
-    def numbers(self) -> int:
-        """How many slopes a client sends: one where there are no sets, since all steps then add up along one direction."""
-        return 1 if self.scalars.sets is None else self.scalars.steps
-
     def replay(self, points: jax.Array, slopes: jax.Array, client: Any, r: Any) -> jax.Array:
         """Return where a client's local steps led, from its slopes."""
         x, v = middle(points)
@@ -258,7 +254,7 @@ class FedRZObl(LowerClosing, Method):
         def step(k: Any, x: jax.Array) -> jax.Array:
             return self.descend(x, slopes[k] * v, self.scalars.project(client, x), r)
 
-        return jax.lax.fori_loop(0, self.numbers, step, x)
+        return jax.lax.fori_loop(0, self.scalars.steps, step, x)
 
     def metrics(self, state: BilevelState) -> dict[str, Any]:
         """Return the bound on the lower level's error."""

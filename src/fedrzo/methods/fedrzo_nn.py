@@ -22,7 +22,8 @@ from fedrzo.methods.base import (
     set_fields,
     static,
 )
-from fedrzo.methods.scalars import SendsScalars, check_communication
+from fedrzo.methods.scalarplan import check_communication
+from fedrzo.methods.scalars import SendsScalars
 from fedrzo.smoothing import estimate
 
 

@@ -11,65 +11,19 @@ a checksum: if what it rebuilt is not what the server has to the last bit, it se
 
 from __future__ import annotations
 
-import dataclasses
-import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedrzo.catchup import Either, Missed
 from fedrzo.client import Client
-from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, State, at
-from fedrzo.pytrees import nbytes
-from fedrzo.sets.base import Pytree
+from fedrzo.methods.scalarplan import KEPT, Record, Scalars, planned
 from fedrzo.smoothing import from_slopes
 
 CHECK = 50  # rounds between two comparisons of checksums
-KEPT = 64  # rounds on record, at most
-WAYS = ("vectors", "scalars", "auto")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Scalars(Pytree):
-    """How the rounds of a method travel as scalars.
-
-    Attributes:
-        sets: the clients' sets, where the server knows some that are not the whole space; else None.
-        steps: H.
-        participants: clients per round.
-        kept: rounds on record; 0 where records would be no smaller than x: clients are then sent x.
-    """
-
-    sets: Any
-    steps: int = dataclasses.field(metadata={"static": True})
-    participants: int = dataclasses.field(metadata={"static": True})
-    kept: int = dataclasses.field(metadata={"static": True})
-
-    def project(self, client: Any, x: jax.Array) -> jax.Array:
-        """Project onto a client's set, as far as everybody knows it."""
-        return x if self.sets is None else self.sets.project(client, x)
-
-
-class Record(NamedTuple):
-    """What all clients sent in one round, and what else it takes to replay it.
-
-    Attributes:
-        key: the words of the call's key.
-        ids: who took part.
-        weights: in the average; zero for those whose reply is missing.
-        slopes: one row per client: steps by directions.
-        checksum: of the average that all this leads to.
-    """
-
-    key: Any
-    ids: Any
-    weights: Any
-    slopes: Any
-    checksum: Any
 
 
 class ScalarState(NamedTuple):
@@ -106,7 +60,7 @@ class SendsScalars(Method):
 
     def for_cohort(self, problem: Any, size: int) -> Any:
         """Decide how rounds travel, given how many clients take part in one."""
-        return planned(self, problem, size, self.slopes_per_step, rebuilt=True)
+        return planned(self, problem, size, self.local_steps, self.slopes_per_step, rebuilt=True)
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: x0, and with scalars an empty record."""
@@ -134,7 +88,7 @@ class SendsScalars(Method):
         shared = Missed(state.records, state.x, state.first, r) if plan.kept else state.x
         replies = federation.gather(self.client_scalars, shared)
         arrays = padded((replies.values, replies.weights, replies.ids), plan.participants)
-        return _take(self, state, *arrays, jax.random.key_data(replies.key), jnp.int32(r))
+        return take(self, state, *arrays, jax.random.key_data(replies.key), jnp.int32(r))
 
     def client_scalars(self, client: Client, key: jax.Array, memory: Any, shared: Any) -> Reply:
         """Rebuild the average, take all local steps from it, and send their slopes; or x, where slopes do not tell it."""
@@ -151,13 +105,16 @@ class SendsScalars(Method):
 
         nothing = jnp.zeros((plan.steps, self.slopes_per_step), x.dtype)
         x, slopes, solved = jax.lax.fori_loop(0, plan.steps, step, (x, nothing, jnp.zeros((), x.dtype)))
-        value = Either(slopes, x, lost | ~client.level.sets.known(client.index))
+        value = Either(slopes, x, lost | jnp.logical_not(plan.tell(client)))
         return Reply(value, memory=start if plan.kept else None, **self.counts(client, plan.steps, solved))
 
     def _lost(self, missed: Missed, x: jax.Array) -> jax.Array:
-        """Tell, in some rounds, whether what a client rebuilt is not what the server has."""
+        """Tell, once in CHECK rounds, whether what a client rebuilt is not what the server has.
+
+        A client that was away in the round that begins such a stretch looks when it is back.
+        """
         last = jax.tree.map(lambda rows: rows[(missed.stop - 1) % missed.kept], missed.rows)
-        due = (missed.stop % CHECK == 0) & (missed.gap > 0) & ~missed.renewed
+        due = (missed.stop // CHECK > missed.first // CHECK) & ~missed.renewed
         return due & (checksum(x) != last.checksum)
 
     def replay(self, x: jax.Array, record: Record, r: Any, sent: Any = None, vectors: Any = None) -> jax.Array:
@@ -167,8 +124,8 @@ class SendsScalars(Method):
             x: the average before.
             record: what the clients sent.
             r: the round.
-            sent: which of them sent vectors; None for nobody.
-            vectors: what those sent.
+            sent: which of them sent vectors.
+            vectors: what those sent; None where nobody did.
         """
         plan = self.scalars
         call = jax.random.wrap_key_data(record.key)
@@ -183,14 +140,14 @@ class SendsScalars(Method):
             return jax.lax.fori_loop(0, plan.steps, step, x)
 
         def add(i: Any, total: jax.Array) -> jax.Array:
-            end = steps_of(i) if sent is None else jnp.where(sent[i], vectors[i], steps_of(i))
+            end = steps_of(i) if vectors is None else jnp.where(sent[i], vectors[i], steps_of(i))
             return total + record.weights[i] * end
 
         return jax.lax.fori_loop(0, plan.participants, add, jnp.zeros_like(x))
 
 
 @jax.jit
-def _take(
+def take(
     method: Any, state: ScalarState, sent: Either, weights: jax.Array, ids: jax.Array, key: jax.Array, r: jax.Array
 ) -> ScalarState:
     """Return the state after a round, from what the clients sent. Compiled by itself, for servers that are not compiled."""
@@ -208,68 +165,10 @@ def _take(
     return ScalarState(x, rows, jnp.where(jnp.any(sent.sends_large & there), jnp.int32(-2 * KEPT), first))
 
 
-def check_communication(method: Any) -> None:
-    """Refuse a way of communication that there is not."""
-    if method.communication not in WAYS:
-        raise InputError(f'communication: found {method.communication!r}; pass "vectors", "scalars" or "auto"')
-
-
-def planned(method: Any, problem: Any, participants: int, slopes: int, rebuilt: bool) -> Any:
-    """Return a method that knows how its rounds travel; refuse scalars where they cannot.
-
-    Args:
-        method: with fields `communication`, `local_steps` and `scalars`.
-        problem: what it is to solve.
-        participants: clients per round.
-        slopes: per local step.
-        rebuilt: whether clients rebuild averages from records.
-    """
-    if method.communication == "vectors":
-        return method
-    if callable(method.local_steps):
-        if method.communication == "auto":
-            return method
-        raise InputError(
-            'local_steps: found a function; scalars need a whole number, the same in all rounds, or use "vectors"'
-        )
-    known = np.array([bool(problem.sets.known(i)) for i in range(problem.clients)])
-    private = np.flatnonzero(~known)
-    if len(private):
-        _explain(private, method.communication)
-    steps, dtype = int(method.local_steps), np.dtype(float if problem.hierarchical else problem.layout.dtype)
-    if method.communication == "auto" and (not known.any() or steps * slopes >= problem.dim):
-        return method
-    plan = Scalars(None if problem.sets.free else problem.sets, steps, participants, 0)
-    if rebuilt and not len(private):
-        row = nbytes(one_record(plan, slopes, dtype))
-        plan = dataclasses.replace(plan, kept=min(KEPT, (problem.dim * dtype.itemsize - 1) // row))
-    return dataclasses.replace(method, scalars=plan)
-
-
-def _explain(private: np.ndarray, communication: str) -> None:
-    who = ", ".join(map(str, private[:8])) + (", ..." if len(private) > 8 else "")
-    if communication == "scalars":
-        raise InputError(
-            f'communication: found "scalars", but the sets of clients {who} are private, so that only they can take their steps; '
-            'use "auto", or declare the sets public: fz.sets.Public(...)'
-        )
-    warnings.warn(f"communication: the sets of clients {who} are private; these clients send vectors", stacklevel=6)
-
-
-def one_record(plan: Scalars, slopes: int, dtype: Any) -> Record:
-    """Return an empty record."""
-    c: int = plan.participants
-    return Record(
-        np.zeros(2, np.uint32), np.zeros(c, np.int32), np.zeros(c, dtype), np.zeros((c, plan.steps, slopes), dtype),
-        np.zeros((), np.uint32),
-    )  # fmt: skip
-
-
 def initial_state(plan: Scalars, x: jax.Array, slopes: int, clients: int) -> ScalarState:
     """Return the state before the first round: nothing on record, everybody at x0."""
-    rows = jax.tree.map(
-        lambda leaf: jnp.zeros((max(1, plan.kept), *leaf.shape), leaf.dtype), one_record(plan, slopes, x.dtype)
-    )
+    empty = Record.empty(plan, slopes, x.dtype)
+    rows = jax.tree.map(lambda leaf: jnp.zeros((max(1, plan.kept), *leaf.shape), leaf.dtype), empty)
     return ScalarState(x, rows, jnp.zeros(clients, jnp.int32))
 
 

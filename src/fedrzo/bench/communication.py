@@ -1,0 +1,241 @@
+"""Loss against bytes: FedRZO_nn by vectors and by scalars, beside others, at equal loss evaluations.
+
+Stepsizes are chosen as `fedrzo bench methods` does; scalars take that of vectors, since they take the same steps. What a round
+costs where vectors are long is in `replay.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrzo import plots, zoo
+from fedrzo.bench import replay
+from fedrzo.bench.candidates import LOCAL_STEPS, Candidate, applicable
+from fedrzo.bench.methods import CAP, QUICK_CAP, TUNING, Contest, budgets_for, check_options, enter
+from fedrzo.errors import InputError, MissingExtraError
+from fedrzo.files import write_file
+from fedrzo.picture import bytes_unit, prepare, spent
+from fedrzo.results import History, Result, confidence_band
+from fedrzo.spec import slug
+
+PROBLEM = "relu-digits"
+SEEDS = 5
+FAMILY = "FedRZOnn"
+VECTORS, SCALARS = f"{FAMILY}, vectors", f"{FAMILY}, scalars"
+OTHERS = ("FedZO", "DeComFL", "FedAvg")
+PANEL = (5.2, 3.4)  # inches
+
+
+def run(
+    problem: str = PROBLEM,
+    budget: int | None = None,
+    seeds: int = SEEDS,
+    seed: int = 0,
+    out: str | Path | None = None,
+    quick: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Compare ways of communication.
+
+    Args:
+        problem: a name of the zoo, of a single level.
+        budget: loss evaluations over all clients; by default as `fedrzo bench methods` has it.
+        seeds: how many runs of each method.
+        seed: the first of them.
+        out: a folder for the table, the figure and the histories.
+        quick: a small budget, and few repetitions of what is timed.
+        progress: say on standard error what is going on.
+    """
+    check_options(budget, seeds, seed, out)
+    made = zoo.make(problem)
+    entrants, refused = _entrants(problem, made)
+    contests, late = enter(entrants, made, QUICK_CAP if quick else CAP, seed)
+    budgets = budgets_for(contests, budget, quick)
+    results: dict[str, list[Result]] = {}
+    for contest in contests:
+        name = contest.candidate.name
+        _say(f"{name}: {contest.rounds(budgets, 'evaluations')} rounds", progress)
+        results[name] = _compete(contest, contests[0], budgets, seed, list(range(seed, seed + seeds)))
+    found = {
+        "problem": problem, "dimension": made.dim, "clients": made.clients, "local_steps": LOCAL_STEPS,
+        "evaluations": budgets["evaluations"], "seeds": list(range(seed, seed + seeds)), "tuning_seed": seed + TUNING,
+        **_compared(contests, results),
+        "same": _same(results, made), "refused": [{"name": n, "reason": r} for n, r in (refused | late).items()],
+    }  # fmt: skip
+    _say("a network of CIFAR-10's shape", progress)
+    found["cifar"] = replay.cost(replay.made_up(), replay.QUICK_REPETITIONS if quick else replay.REPETITIONS)
+    if out is not None:
+        save(found, {name: [result.history for result in runs] for name, runs in results.items()}, Path(out))
+    return found
+
+
+def _entrants(name: str, problem: Any) -> tuple[list[Candidate], dict[str, str]]:
+    """Return who takes part, vectors first, and why others do not."""
+    found, refused = applicable(problem)
+    known = {candidate.name: candidate for candidate in found}
+    if FAMILY not in known:
+        raise InputError(f"problem: {name!r} has two levels; bench communication compares methods for one")
+    base: Any = known[FAMILY].method
+    entrants = [Candidate(VECTORS, base), Candidate(SCALARS, dataclasses.replace(base, communication="scalars"))]
+    entrants += [known[other] for other in OTHERS if other in known]
+    return entrants, {other: refused[other] for other in OTHERS if other in refused}
+
+
+def _compete(
+    contest: Contest, vectors: Contest, budgets: dict[str, float], seed: int, seeds: list[int]
+) -> list[Result]:
+    """Choose a stepsize, or take that of vectors, and run to the evaluation budget."""
+    if contest.candidate.name == SCALARS:
+        contest.stepsize, contest.tried = vectors.stepsize, vectors.tried
+    else:
+        contest.tune(budgets, seed + TUNING)
+    return contest.sweep(contest.rounds(budgets, "evaluations"), seeds, [contest.stepsize]).results[0]
+
+
+def _compared(contests: list[Contest], results: dict[str, list[Result]]) -> dict[str, Any]:
+    """Return one entry per method, and the loss that all of them reach: the largest mean at the end."""
+    curves = {name: [result.history for result in runs] for name, runs in results.items()}
+    start = float(curves[VECTORS][0]["loss"][0])
+    ends = {name: float(np.mean([history["loss"][-1] for history in runs])) for name, runs in curves.items()}
+    finished = [loss for loss in ends.values() if np.isfinite(loss) and loss < start]
+    target = max(finished) if finished else None
+    return {
+        "start": start,
+        "target": target,
+        "methods": [_entry(contest, curves[contest.candidate.name], target) for contest in contests],
+    }
+
+
+def _entry(contest: Contest, histories: list[History], target: float | None) -> dict[str, Any]:
+    losses = np.array([history["loss"][-1] for history in histories])
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, low, high = (float(edge) if np.isfinite(edge) else None for edge in confidence_band(losses))
+    last = {
+        name: float(np.mean([h[name][-1] for h in histories])) for name in ("round", "upload_bytes", "download_bytes")
+    }
+    return {
+        "name": contest.candidate.name, "stepsize": contest.stepsize, "edge_of_grid": contest.at_edge,
+        "loss": mean, "low": low, "high": high, "rounds": int(last["round"]), "upload_bytes": round(last["upload_bytes"]),
+        "download_bytes": round(last["download_bytes"]), "bytes_to_target": None if target is None else until(histories, target),
+    }  # fmt: skip
+
+
+def until(histories: list[History], target: float) -> int | None:
+    """Return the bytes, both ways, after which the mean loss over the seeds is down to the target, by interpolation."""
+    losses = np.mean([history["loss"] for history in histories], axis=0)
+    sent = np.mean([spent(history, "bytes") for history in histories], axis=0)
+    below = np.flatnonzero(losses <= target)
+    if not len(below):
+        return None
+    j = int(below[0])
+    if j == 0:
+        return 0
+    part = (losses[j - 1] - target) / (losses[j - 1] - losses[j])
+    return round(float(sent[j - 1] + part * (sent[j] - sent[j - 1])))
+
+
+def _same(results: dict[str, list[Result]], problem: Any) -> dict[str, Any] | None:
+    """Compare the runs by scalars with those by vectors: where each ended, and what each showed on the way."""
+    if SCALARS not in results:
+        return None
+    pairs = list(zip(results[VECTORS], results[SCALARS], strict=True))
+    flat = [[np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.x)]) for run in pair] for pair in pairs]
+    losses = [[run.history["loss"] for run in pair] for pair in pairs]
+    return {
+        "largest_difference_of_x": max(float(np.max(np.abs(a - b))) for a, b in flat),
+        "largest_entry_of_x": max(float(np.max(np.abs(a))) for a, _ in flat),
+        "largest_relative_difference_of_loss": max(float(np.max(np.abs(a - b) / np.abs(a))) for a, b in losses),
+        "precision": str(problem.layout.dtype),
+        "rounds": int(pairs[0][0].history["round"][-1]),
+    }
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """Return rows to print: a heading, then one per method."""
+    target = "" if found["target"] is None else f" {found['target']:.4g}"
+    rows = [
+        [
+            "",
+            "stepsize",
+            f"loss at {found['evaluations']:,.0f} evaluations",
+            "rounds",
+            "up",
+            "down",
+            f"bytes to{target}",
+        ]
+    ]
+    for entry in found["methods"]:
+        half = "" if entry["loss"] is None else f"{entry['loss']:.5g} ± {(entry['high'] - entry['low']) / 2:.1g}"
+        rows.append([
+            entry["name"], f"{entry['stepsize']:.3g}", half or "not finite", f"{entry['rounds']:,}",
+            _size(entry["upload_bytes"]), _size(entry["download_bytes"]), _size(entry["bytes_to_target"]),
+        ])  # fmt: skip
+    return rows
+
+
+def remarks(found: dict[str, Any]) -> list[str]:
+    """Return what to know beside the table, one line each."""
+    lines = [f"{entry['name']} is left out: {entry['reason']}" for entry in found["refused"]]
+    lines += [f"{e['name']}: stepsize at the edge of its grid" for e in found["methods"] if e["edge_of_grid"]]
+    if same := found["same"]:
+        lines.append(
+            f"scalars against vectors after {same['rounds']} rounds in {same['precision']}: x differs by at most "
+            f"{same['largest_difference_of_x']:.2g} (its largest entry is {same['largest_entry_of_x']:.2g}), the loss by "
+            f"{same['largest_relative_difference_of_loss']:.2g} of itself"
+        )
+    return [*lines, *replay.remarks(found["cifar"])]
+
+
+def save(found: dict[str, Any], histories: dict[str, list[History]], out: Path) -> None:
+    """Write the numbers, the table, the histories and the figure."""
+    write_file(out / "communication.json", json.dumps(found, allow_nan=False, indent=1).encode())
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer).writerows(table(found))
+    write_file(out / "table.csv", buffer.getvalue().encode())
+    for name, runs in histories.items():
+        folder = out / slug(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for seed, history in zip(found["seeds"], runs, strict=True):
+            history.write(folder / f"seed-{seed}.csv")
+    try:
+        plots.save(figure(histories), out / "figure")
+    except MissingExtraError as error:
+        print(f"no figure: {error}", file=sys.stderr)
+
+
+def figure(histories: dict[str, list[History]]) -> Any:
+    """Draw the loss against bytes, on a logarithmic axis, which has no place for the start: no bytes have been sent there."""
+    later = {name: [_later(history) for history in runs] for name, runs in histories.items()}
+    picture = prepare(later, "loss", ("bytes",))
+    drawn = plots.draw(picture, PANEL)
+    first = min(float(curve.costs["bytes"][0]) for curve in picture.curves)
+    last = max(float(curve.costs["bytes"][-1]) for curve in picture.curves)
+    [axes] = drawn.axes
+    axes.set_xlim(first / 1.1, 1.1 * last)
+    axes.set_xscale("log")
+    return drawn
+
+
+def _later(history: History) -> History:
+    return History({name: values[1:] for name, values in history.to_dict().items()})
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "not reached"
+    factor, unit = bytes_unit(count)
+    return f"{count / factor:.4g} {unit}"
+
+
+def _say(text: str, progress: bool) -> None:
+    if progress:
+        print(text, file=sys.stderr)
