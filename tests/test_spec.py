@@ -151,7 +151,7 @@ def test_a_field_may_be_a_method_or_a_solver(tmp_path):
         ("seed = 7", 'engine = "lop"', "run.engine: found 'lop'; did you mean 'loop'?"),
         ("stepsize", "stepsiz", "method.stepsiz: FedRZOnn has no such field; did you mean 'stepsize'?"),
         ("stepsize = 0.01", "", "method.stepsize: missing; FedRZOnn needs a value"),
-        ("0.01", '"small"', "method.stepsize: found 'small'; pass a positive number"),
+        ("0.01", '"small"', "method.stepsize: found 'small'; pass a positive number, or \"auto\""),
         ("FedRZOnn", "FedRZOn", "method.name: found 'FedRZOn'; did you mean 'FedRZOnn'?"),
         ("quadratic", "quadratc", "problem.name: found 'quadratc'; did you mean 'quadratic'?"),
         ("dim", "dmi", "problem: quadratic has no option 'dmi'; did you mean 'dim'?"),
