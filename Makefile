@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 2
+# Some tests wait for other processes: one worker more than there are cores.
+WORKERS ?= 3
 
 .PHONY: help demo report test test-slow test-flower lint types format clean
 
@@ -25,7 +26,7 @@ report: $(READY) ## the paper's figures and tables, quick version, in one page: 
 	$(BIN)/fedrzo report runs
 
 test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not flower"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower"
 
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow

@@ -53,7 +53,10 @@ class Case:
 def suite(case: Case) -> Any:
     """Return one parametrised test that puts a case through every check."""
 
-    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    family = type(case.method).__name__.startswith("FedRZO")  # others leave what takes longest to `make test-slow`
+    checks = [pytest.param(c, marks=pytest.mark.slow if c in LONG and not family else ()) for c in CHECKS]
+
+    @pytest.mark.parametrize("check", checks, ids=lambda check: check.__name__)
     def test(check: Callable, tmp_path: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -202,6 +205,11 @@ def descends_on_the_toy(case: Case, tmp_path: Any) -> None:
     assert loss[-1] - case.optimum < case.descent * (loss[0] - case.optimum)
 
 
+LONG = (
+    state_and_memory_are_arrays_of_stable_structure,
+    simulation_equals_loop_with_partial_participation,
+    declared_evaluations_are_those_that_happen,
+)
 CHECKS = [
     state_and_memory_are_arrays_of_stable_structure,
     simulation_equals_loop,

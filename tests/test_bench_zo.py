@@ -51,6 +51,7 @@ def test_all_contestants_descend_alike():
     assert min(gains) > 0.5 * max(gains) > 0
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_agreed_shape(capsys, tmp_path):
     assert main(["bench", "zo", "--quick", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)

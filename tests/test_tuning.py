@@ -250,7 +250,7 @@ def test_the_command_line_takes_the_word(capsys):
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.parametrize("name", ["direct", "ncsc"])
+@pytest.mark.parametrize("name", ["direct", pytest.param("ncsc", marks=pytest.mark.slow)])
 def test_a_lower_level_is_searched_and_charged_too(name):
     problem = zoo.make(name)
     result = run(problem, fz.FedRZObl("auto", 0.1, 2, 4), rounds=12)
@@ -260,6 +260,7 @@ def test_a_lower_level_is_searched_and_charged_too(name):
     assert result.history["loss"][-1] < result.history["loss"][0]
 
 
+@pytest.mark.slow
 def test_two_stages_are_searched_and_charged_too():
     problem = zoo.make("cournot", followers=3, scenarios=6)
     result = run(problem, fz.FedRZO2s("auto", 0.5, 3, 2, fz.vi.Accelerated()), rounds=10)
@@ -268,17 +269,16 @@ def test_two_stages_are_searched_and_charged_too():
     assert result.history["loss"][-1] < result.history["loss"][0]
 
 
-QUICK = ("quadratic", "median")
-MISSED = {
-    "ncsc": "it has minima from 0 to 1.8 above the least, and what is found leads to poor ones more often than the grid's best"
+LUCK = {
+    "ncsc": "it has minima from 0 to 1.8 above the least: which are met is luck, and ratios were seen from 0.9 to 3.2"
 }
 
 
 def _marks(name):
-    slow = [] if name in QUICK else [pytest.mark.slow]
-    return slow + ([pytest.mark.xfail(reason=MISSED[name], raises=AssertionError)] if name in MISSED else [])
+    return [pytest.mark.xfail(reason=LUCK[name], raises=AssertionError, strict=False)] if name in LUCK else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in STEPSIZES.CASES])
 @pytest.mark.filterwarnings("ignore:x0")
 def test_it_lands_within_a_factor_of_two_of_a_fine_grid(name):

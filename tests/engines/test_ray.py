@@ -86,7 +86,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [n if n != "scalars" else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_x_history_and_counted_bytes_are_the_simulations(name):
     method, problem, size = CASES[name]
     options = {"rounds": 8, "key": 3, "clients_per_round": size, "progress": False}
@@ -171,6 +171,7 @@ print(fz.run(OfThisScript(0.5), resumable()[1], 2, engine=engine, progress=False
 """
 
 
+@pytest.mark.slow
 def test_another_process_joins_by_address_and_leaves_the_cluster_as_it_was():
     import ray
 

@@ -29,8 +29,10 @@ def small(monkeypatch):
     monkeypatch.setattr(fig6, "GAMES", ((10, 1.0, 0.5),))
 
 
-FAST = (fig1, fig6, fig7)
-SLOW = tuple(pytest.param(module, marks=pytest.mark.slow) for module in (fig2, fig3, fig4, fig5))  # many programs each
+FAST = (fig7,)
+SLOW = tuple(
+    pytest.param(module, marks=pytest.mark.slow) for module in (fig1, fig2, fig3, fig4, fig5, fig6)
+)  # many programs each
 
 
 @pytest.mark.parametrize("module", [*FAST, *SLOW], ids=lambda m: m.__name__[-4:])

@@ -9,6 +9,7 @@ import fedrzo as fz
 from fedrzo.engines.wire import pack
 from fedrzo.smoothing import measure_noise
 
+SLOW = pytest.mark.slow  # `test_real.py` has FedRZO_nn and FedRZO_bl on a real Flower
 ROUNDS = {"nn": 3, "bl": 2, "ts": 2}
 
 
@@ -27,14 +28,14 @@ def simulate(name: str, rounds: int, **options: object) -> fz.Result:
     return fz.run(module.method, module.whole(), rounds, progress=False, **options)
 
 
-@pytest.mark.parametrize("name", ["nn", "bl", "ts"])
+@pytest.mark.parametrize("name", [pytest.param("nn", marks=SLOW), pytest.param("bl", marks=SLOW), "ts"])
 def test_numbers_equal_the_simulation(name, tmp_path):
     found = inprocess.run(name, tmp_path, rounds=ROUNDS[name])
     same_history(found, simulate(name, ROUNDS[name]))
     assert found.events == []
 
 
-@pytest.mark.parametrize("size", [0, 2])
+@pytest.mark.parametrize("size", [pytest.param(0, marks=SLOW), 2])
 def test_scalars_travel_instead_of_vectors(size, tmp_path):
     """Nodes rebuild averages from records, each in a fresh process."""
     grid = inprocess.InProcessGrid(inprocess.silos("scalars", tmp_path, cold=True))

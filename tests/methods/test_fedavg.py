@@ -192,6 +192,7 @@ def test_only_the_schedule_that_uses_strong_convexity_asks_for_it():
         fz.FedAvg(schedule="LUPA-SGD", budget=100).prepare(problem)
 
 
+@pytest.mark.slow
 def test_as_a_lower_level_it_is_local_sgd():
     problem = make("direct")
     settings = {"stepsize": 0.1, "local_steps": 3, "rounds": 4, "batch_size": 2}

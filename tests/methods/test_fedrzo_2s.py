@@ -120,6 +120,7 @@ def test_monitored_loss_is_the_implicit_loss():
     assert float(row["lower_error"]) < 1e-8
 
 
+@pytest.mark.slow
 def test_scenarios_of_unequal_clients_and_fixed_values_are_weighted_and_walked_through():
     rng = np.random.default_rng(1)
     data = [rng.normal(size=(size, 1)) for size in (2, 5)]

@@ -290,6 +290,7 @@ def test_number_of_lower_rounds_may_grow_without_recompiling():
     assert simulation.TRACES[0] == before + 1
 
 
+@pytest.mark.slow
 def test_a_black_box_lower_level_is_solved_without_gradients():
     def numpy_lower(x, y, batch):
         _, (A, c) = batch

@@ -64,6 +64,7 @@ def test_reaches_the_median_of_all_clients():
 
 
 @pytest.mark.parametrize("clients", [2, 3])
+@pytest.mark.slow
 def test_infeasibility_falls_with_slope_one_in_the_smoothing(clients):
     """Proposition 2 on private half-spaces: the stationary point is 1 + m eta, so log-log slope is 1."""
     problem = toys.boxes(clients=clients)

@@ -88,6 +88,7 @@ def test_black_boxes_have_no_gradients_to_give():
 
 
 @pytest.mark.skipif(not (ROOT.parent / "shared/data/libsvm").exists(), reason="needs the a9a data beside the checkout")
+@pytest.mark.slow
 def test_fedac_beats_fedavg_on_a9a_with_many_local_steps():
     """The reduced form of benchmarks/fedac_a9a.py: 32 workers, 512 steps, 64 local steps a round."""
     sys.path.insert(0, str(ROOT / "benchmarks"))

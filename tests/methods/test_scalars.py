@@ -82,7 +82,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("method", "make"), CASES.values(), ids=CASES)
+OFTEN = ("nn", "bl", "2s")
+MARKED = [pytest.param(*case, id=name, marks=() if name in OFTEN else pytest.mark.slow) for name, case in CASES.items()]
+
+
+@pytest.mark.parametrize(("method", "make"), MARKED)
 def test_two_hundred_rounds_are_those_of_vectors(method, make):
     problem = make()
     vectors, scalars = run(method, problem, 200), run(sending(method), problem, 200)

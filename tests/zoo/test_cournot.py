@@ -55,6 +55,7 @@ def test_the_closed_form_is_the_optimum(followers, b):
     assert (followers, b) not in known or loss == pytest.approx(known[followers, b], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_where_caps_bind_the_closed_form_is_refused_and_the_method_still_finds_the_optimum():
     problem = cournot.cournot(10, 0.5, cap=1.0, scenarios=64, clients=3)
     with pytest.raises(fz.InputError, match="a follower is at a bound"):

@@ -74,6 +74,7 @@ def random_game(x, demand):
     return cost - x * demand / Q
 
 
+@pytest.mark.slow
 def test_random_demand_agrees_with_a_fine_sample_average():
     """Reference: 3 clients x 100 evenly spread demands, followers by bisection, x by a scalar search."""
     spread = 0.8 + 0.4 * (np.arange(100) + 0.5) / 100
