@@ -12,6 +12,26 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
+# CI has twenty minutes on two cores, and most of a test's time is compilation. Files that take longest, and whose subject is
+# checked more briefly elsewhere, belong to `make test-slow` as a whole.
+LONG = """
+    engines/test_ray_resume.py experiments/test_figures.py
+    methods/test_bilevel_bias.py methods/test_fedbioacc.py methods/test_fedmspp.py methods/test_fednest.py methods/test_fedprox.py
+    methods/test_gradient_methods.py methods/test_hypergradient.py methods/test_known_answers.py methods/test_local_sgda.py
+    methods/test_memfbo.py methods/test_scaffnew.py methods/test_simfbo.py methods/test_zsol.py
+    test_bench.py test_bench_communication.py test_bench_theory.py test_certify_interval.py test_estimates.py test_tuning.py
+    zoo/test_bilevel.py zoo/test_cnn.py zoo/test_cournot.py zoo/test_logistic.py zoo/test_minimax.py zoo/test_mpecs.py
+    zoo/test_published.py zoo/test_synthetic.py
+""".split()  # noqa: SIM905
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of long files as slow."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix() in LONG:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _free_compiled_programs() -> Iterator[None]:
