@@ -8,7 +8,8 @@ A method is a server program. Wherever its listing says "clients do ... and the 
   A shared argument is the same for all; only `fedrzo.catchup.Missed` differs, by what a client has missed.
 * `repeat(n, body, carry)`: `n` times `carry = body(federation, carry)`; `n` may be traced and differ between rounds.
 * `lower(x, method)`: the same clients, seen through the lower-level problem at `x`, which is itself a single-level
-  federated problem. `x` travels once and stays with the clients.
+  federated problem. `x` travels once and stays with the clients. With `lower(x, method, step, *shared)` it does not travel:
+  each client rebuilds it by `step(client, key, memory, *shared)`, whose reply's value stays where it is.
 
 What a client keeps between calls (control variates, momentum) is its `memory`: made by the method's `init_memory` on the
 client, given to each step, replaced by `Reply.memory`. The server never sees it, so no handle for it is passed around.
@@ -102,7 +103,7 @@ class Federation(Protocol):
     def repeat(self, n: Any, body: Callable[[Federation, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""
 
-    def lower(self, x: PyTree, method: Any) -> Federation:
+    def lower(self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Federation:
         """Return this federation seen through the lower-level problem at x, to be solved by `method`."""
 
     def key(self) -> Key:

@@ -17,6 +17,7 @@ from sockets import descendants, listening
 
 import fedrzo as fz
 from fedrzo.smoothing import measure_noise
+from halved import halved
 
 pytestmark = pytest.mark.usefixtures("cluster")
 CLIENTS = 3
@@ -82,6 +83,7 @@ CASES = {
     "Scaffold, 2 of 3": (fz.Scaffold(0.05, 3), unconstrained, 2),
     "scalars": (fz.FedRZOnn(0.001, 0.1, 3, communication="scalars"), long, None),
     "scalars, 2 of 3": (fz.FedRZOnn(0.001, 0.1, 3, communication="scalars"), long, 2),
+    "scalars of FedRZO_bl, 2 of 3": (fz.FedRZObl(0.01, 0.1, 3, communication="scalars", lower=LOWER), halved, 2),
     "DeComFL, 2 of 3": (fz.DeComFL(0.01, 0.01, momentum=0.5), unconstrained, 2),
 }
 

@@ -17,6 +17,7 @@ from fedrzo.engines.wire import pack, unpack
 from fedrzo.federation import private_key
 from fedrzo.methods import scalars
 from fedrzo.zoo import toys
+from halved import halved
 
 H, DIM, CLIENTS, BAD = 4, 40, 3, 1
 NN = fz.FedRZOnn(0.001, 0.1, H, 2, communication="scalars")
@@ -183,7 +184,7 @@ def test_who_was_refused_catches_up_with_the_rest():
     ("change", "kind", "detail"),
     [
         (one_of(np.inf), "not finite", "found inf in 1 of 1 numbers"),
-        (numbers(lambda s: np.repeat(s, 2)), "shape", "found the shape (2,), wanted (1,)"),
+        (numbers(lambda s: np.repeat(s, 2, axis=0)), "shape", "found the shape (2, 1), wanted (1, 1)"),
     ],
 )
 def test_the_single_number_of_fedrzo_bl_is_looked_at_too(change, kind, detail):
@@ -230,3 +231,33 @@ def test_a_set_that_the_server_was_not_told_of_makes_its_client_send_x():
     assert session.cost.upload_bytes == (CLIENTS - 1) * H * 8 + DIM * 8
     ends = [session.ends[i] for i in range(CLIENTS)]
     np.testing.assert_allclose(session.state.x, np.mean(ends, axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("lost", ["answers", "messages"])
+def test_a_client_of_fedrzo_bl_that_was_unheard_catches_up(lost):
+    """Whether or not it rebuilt x in the rounds of which the server heard nothing, it goes on from where the server says."""
+    problem = halved(CLIENTS, DIM)
+    session, calm = Session(BL, problem), Session(BL, problem)
+    assert session.method.scalars.kept > 3
+    session.advance(2)
+
+    def nothing(i, step, payload):
+        return b"" if i == BAD else payload
+
+    if lost == "answers":
+        session.spoil_answer = nothing
+    else:
+        session.spoil_message = nothing
+    session.advance(2)
+    session.spoil_answer = session.spoil_message = calm.spoil_answer
+    sent = session.cost.download_bytes
+    before = np.asarray(session.state.x)
+    session.advance(1)
+    calm.advance(3)
+    late = session.cost.download_bytes - sent
+    sent = calm.cost.download_bytes
+    calm.advance(1)
+    row = 8 + CLIENTS * (4 + 8 + 8) + 4
+    assert late - (calm.cost.download_bytes - sent) == 2 * row  # three records for it, one for each of the others
+    for node in session.nodes:
+        np.testing.assert_array_equal(node.memory[""].newest.value[0], before)

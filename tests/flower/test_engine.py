@@ -45,6 +45,15 @@ def test_scalars_travel_instead_of_vectors(size, tmp_path):
     assert found.events == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, 2])
+def test_nodes_rebuild_where_the_lower_level_is_solved(size, tmp_path):
+    grid = inprocess.InProcessGrid(inprocess.silos("halved_bl", tmp_path, cold=True))
+    found = inprocess.run("halved_bl", tmp_path, grid, rounds=3, clients_per_round=size)
+    same_history(found, simulate("halved_bl", 3, clients_per_round=size or None))
+    assert found.events == []
+
+
 def test_a_node_with_a_set_that_nobody_knows_of_sends_vectors(tmp_path):
     found = inprocess.run("private", tmp_path, rounds=4)
     module = inprocess.load("private")

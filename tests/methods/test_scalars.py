@@ -12,11 +12,13 @@ import fedrzo as fz
 from conformance import Case, suite
 from fedrzo import zoo
 from fedrzo.client import Client
+from fedrzo.engines import simulation
 from fedrzo.engines.loop import LoopSession
 from fedrzo.engines.node import Memory
 from fedrzo.federation import Roots
 from fedrzo.methods import scalars
 from fedrzo.zoo import toys
+from halved import halved
 
 H, DIM, CLIENTS = 4, 40, 3
 NN = fz.FedRZOnn(0.001, 0.1, H, 2)
@@ -162,7 +164,40 @@ def test_fedrzo_bl_sends_one_number():
     vectors, scalars = (run(way, problem, 4).history.last for way in (method, sending(method)))
     saved = vectors["upload_bytes"] - scalars["upload_bytes"]
     assert saved == 4 * problem.clients * (problem.dim - 1) * 8
-    assert scalars["download_bytes"] == vectors["download_bytes"]
+    # Downwards x and a key instead of x+v and x-v: a record would be longer than x.
+    points, x = 2 * problem.dim * 8, problem.dim * 8
+    assert vectors["download_bytes"] - scalars["download_bytes"] == problem.clients * 4 * (points - 8 - x)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "steps"),
+    [(None, 1), pytest.param(fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2, marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("size", [None, 1])
+def test_clients_of_fedrzo_bl_rebuild_where_the_lower_level_is_solved(constraint, steps, size):
+    problem, method = halved(CLIENTS, DIM, constraint), fz.FedRZObl(0.01, 0.1, 2, 4, lower_rounds=2)
+    vectors, fast = (run(way, problem, 12, clients_per_round=size) for way in (method, sending(method)))
+    np.testing.assert_allclose(flat(fast), flat(vectors), rtol=0, atol=1e-12)
+    assert np.abs(flat(fast)).max() > 1e-3
+    plain = run(sending(method), problem, 12, clients_per_round=size, engine="loop")
+    np.testing.assert_allclose(flat(plain), flat(fast), rtol=0, atol=1e-12)
+    assert plain.history.last["download_bytes"] == fast.history.last["download_bytes"]
+    assert plain.history.last["upload_bytes"] == fast.history.last["upload_bytes"]
+    saved = vectors.history.last["download_bytes"] - fast.history.last["download_bytes"]
+    points, row = 2 * DIM * 8, 8 + (size or CLIENTS) * (4 + 8 + 8 * steps) + 4
+    if size is None:
+        assert saved == CLIENTS * (12 * (points - 8) - 11 * row)
+    else:  # who is not in a round's cohort is sent all since it last was
+        assert saved == CLIENTS * 12 * (points - 8) - sum(own_downloads(problem, 12, row))
+
+
+def own_downloads(problem, rounds, row):
+    """What each client is sent to catch up, in each round of cohorts of one."""
+    with problem.precision():
+        first = [0] * CLIENTS
+        for r in range(rounds):
+            yield from (min((r - first[i]) * row, DIM * 8) for i in range(CLIENTS))
+            first[int(simulation.cohort(problem, jax.random.key(0), r, 1)[0][0])] = r
 
 
 def test_fedrzo_bl_without_sets_sends_one_number_whatever_its_local_steps():
@@ -184,13 +219,10 @@ def test_clients_that_were_away_catch_up():
     vectors, scalars_ = (run(way, problem, 60, clients_per_round=1) for way in (NN, sending(NN)))
     np.testing.assert_allclose(flat(scalars_), flat(vectors), rtol=0, atol=1e-9)
     row = 8 + 4 + 8 + H * 8 + 4
-    session = fz.engines.Simulation().start([NN], problem, [jax.random.key(0)], 1)
-    from fedrzo.engines.simulation import cohort
-
     with problem.precision():
         seen, expected = [0] * CLIENTS, 0
         for r in range(60):
-            i = int(cohort(problem, session.key, r, 1)[0][0])
+            i = int(simulation.cohort(problem, jax.random.key(0), r, 1)[0][0])
             expected += min((r - seen[i]) * row, DIM * 8)
             seen[i] = r
     assert scalars_.history.last["download_bytes"] == expected
@@ -260,6 +292,31 @@ def test_a_checksum_brings_back_a_client_that_lost_track(where, monkeypatch):
     assert max(steps[51:]) == 0
     extra = result.history.last["upload_bytes"] - 53 * CLIENTS * H * 8
     assert extra == (DIM - H) * 8  # its x, once
+
+
+def test_a_checksum_brings_back_a_client_of_fedrzo_bl(monkeypatch):
+    monkeypatch.setattr(scalars, "CHECK", 4)
+    problem, advance = halved(CLIENTS, DIM), LoopSession.advance
+    apart = []
+
+    def watched(self, rounds):
+        for _ in range(rounds):
+            if self.round == 6:
+                node = self.nodes[1]
+                x, lost = node.memory[""].newest.value
+                node.memory[""] = Memory((x + 1e-3, lost))
+                self.accepted[""].pop(1)
+            before = np.asarray(self.state.x)
+            advance(self, 1)
+            apart.append(max(np.abs(node.memory[""].newest.value[0] - before).max() for node in self.nodes))
+
+    monkeypatch.setattr(LoopSession, "advance", watched)
+    # A batch size of its own: steps that other tests had compiled know another CHECK.
+    result = run(sending(fz.FedRZObl(0.01, 0.1, 2, 3, lower_rounds=2)), problem, 11, engine="loop")
+    assert max(apart[:6]) == 0
+    assert min(apart[6:9]) > 5e-4  # rounds 6 to 8; the checksum of round 8 tells
+    assert max(apart[9:]) == 0
+    assert result.history.last["loss"] < result.history["loss"][0]
 
 
 def test_bad_input():

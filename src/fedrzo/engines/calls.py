@@ -14,7 +14,7 @@ from fedrzo.engines.messages import Keep, Message, Path, name_of
 from fedrzo.errors import InputError
 from fedrzo.federation import Gathered, Reply, path_key, step_name
 from fedrzo.methods.base import Method
-from fedrzo.pytrees import nbytes, on_host
+from fedrzo.pytrees import on_host
 
 PyTree = Any
 
@@ -62,18 +62,21 @@ class MessageFederation:
             carry = body(MessageFederation(self.session, self.ids, (*path, i), self.view, i), carry)
         return carry
 
-    def lower(self, x: PyTree, method: Method) -> MessageFederation:
-        """Have x sent to all clients, once, with the next message; return their view of the lower level there."""
+    def lower(
+        self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+    ) -> MessageFederation:
+        """Have x, or what it is rebuilt from, sent to all clients, once, with the next message; return their view there."""
         everyone = np.arange(self.session.problem.clients)
-        points = np.asarray(x)
+        points, arrays = np.asarray(x), on_host(shared)
         path = (*self._next(), self.iteration)
         owner = name_of(self.session.method, method)
         if owner is None:
             raise InputError(
                 f"lower: found {method!r}, which is not a part of the running method; make it a field of it"
             )
-        self.session.keep(Keep(owner, path, points))
-        self.session.charge(download_bytes=nbytes(points) * len(everyone))
+        keep = Keep(owner, path, points, "" if rebuild is None else self._name(rebuild), arrays)
+        self.session.keep(keep)
+        self.session.charge(download_bytes=sum(_sent(keep.travels, i) for i in everyone))
         return MessageFederation(self.session, everyone, path, "lower", self.iteration)
 
     def key(self) -> jax.Array:
@@ -98,8 +101,13 @@ class MessageFederation:
             lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
         self.session.charge(
             upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
-            download_bytes=sum(common_bytes(arrays) + int(own_bytes(arrays, i)) for i, _ in answered),
+            download_bytes=sum(_sent(arrays, i) for i, _ in answered),
             evaluations=sum(int(reply.evaluations) for reply in replies),
             gradients=sum(int(reply.gradients) for reply in replies),
             **lower,
         )
+
+
+def _sent(arrays: tuple, client: int) -> int:
+    """Return how many bytes a client is sent."""
+    return common_bytes(arrays) + int(own_bytes(arrays, client))

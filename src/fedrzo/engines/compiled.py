@@ -12,7 +12,7 @@ from fedrzo.catchup import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.client import Client
 from fedrzo.engines.tally import Tally, halves, total
 from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name
-from fedrzo.pytrees import index, nbytes
+from fedrzo.pytrees import index
 
 PyTree = Any
 
@@ -68,15 +68,23 @@ class SimulatedFederation:
         self.ledger.tally, self.ledger.memory = dynamic
         return carry
 
-    def lower(self, x: PyTree, method: Any) -> SimulatedFederation:
-        """Send x to all clients, once, and return their view of the lower level there."""
-        problem = self.clock.problem
-        level = problem.lower_level(x)
-        self.clock.points = x
-        self.ledger.tally = self.ledger.tally.plus(download_bytes=halves(nbytes(x) * problem.clients))
-        self.ledger.memory["lower"] = initial_memory(method, level)
+    def lower(
+        self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+    ) -> SimulatedFederation:
+        """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
+        problem, key = self.clock.problem, self.clock.next_key()
         ids = everyone(problem)
-        clock = self.clock.inside(self.clock.next_key(), self.clock.iteration)
+        level = problem.lower_level(x)
+        sent = shared
+        if rebuild is None:
+            sent = (x,)
+        else:
+            self._run(rebuild, shared, key)  # for what the clients remember of it: what they see is x either way
+        self.clock.points = x
+        bytes_ = total(common_bytes(sent) + own_bytes(sent, ids), problem.clients)
+        self.ledger.tally = self.ledger.tally.plus(download_bytes=bytes_)
+        self.ledger.memory["lower"] = initial_memory(method, level)
+        clock = self.clock.inside(key, self.clock.iteration)
         return SimulatedFederation(level, ids, jnp.asarray(problem.client_weights), clock, self.ledger, "lower")
 
     def key(self) -> jax.Array:
@@ -84,6 +92,12 @@ class SimulatedFederation:
         return self.clock.next_key()
 
     def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array) -> PyTree:
+        replies = self._run(step, shared, key)
+        self._count(step, shared, replies)
+        return replies.value
+
+    def _run(self, step: Callable[..., Reply], shared: tuple, key: jax.Array) -> Reply:
+        """Have each client run a step; what it remembers is kept."""
         step_name(step)
         memories = self.ledger.memory[self.view]
 
@@ -96,8 +110,7 @@ class SimulatedFederation:
             self.ledger.memory[self.view] = jax.tree.map(
                 lambda old, new: old.at[self.ids].set(new), memories, replies.memory
             )
-        self._count(step, shared, replies)
-        return replies.value
+        return replies
 
     def _count(self, step: Callable[..., Reply], shared: tuple, replies: Reply) -> None:
         """Charge for one call: every participant receives what is shared and sends its value."""

@@ -27,12 +27,23 @@ class Keep(NamedTuple):
     Attributes:
         owner: where the method that solves the lower level is found in the running one, such as `lower.`.
         path: where in the run they were sent.
-        points: the array.
+        points: the array; None on a client that rebuilds it.
+        step: the step that rebuilds the points from the arrays and the client's memory; empty where the points travel.
+        arrays: what it is given.
+        accepted: the path of this client's last reply in the view `""` that the server took: its memory then is rebuilt from.
     """
 
     owner: str
     path: Path
     points: Any
+    step: str = ""
+    arrays: tuple = ()
+    accepted: Path | None = None
+
+    @property
+    def travels(self) -> tuple:
+        """What clients are sent."""
+        return self.arrays if self.step else (self.points,)
 
 
 class Message(NamedTuple):
@@ -59,29 +70,41 @@ class Message(NamedTuple):
 
     def sent(self, client: int) -> PyTree:
         """Return the arrays that travel to one client."""
-        points = () if self.keep is None else (self.keep.points,)
-        return points + tuple(v.of(client).sent() if isinstance(v, Missed) else v for v in self.arrays)
+        points = () if self.keep is None else self.keep.travels
+        return tuple(v.of(client).sent() if isinstance(v, Missed) else v for v in points + self.arrays)
 
 
 def encode(message: Message) -> bytes:
     """Return the part of a message that is the same for all clients."""
-    common = tuple(None if isinstance(value, Missed) else value for value in message.arrays)
+    keep = message.keep
     header: dict[str, Any] = {
         "step": message.step,
         "view": message.view,
         "path": message.path,
         "iteration": message.iteration,
-        "own": [i for i, value in enumerate(message.arrays) if isinstance(value, Missed)],
         "directions": VERSION,
-        "keep": None if message.keep is None else [message.keep.owner, message.keep.path],
+        "keep": None if keep is None else [keep.owner, keep.path, keep.step],
     }
-    return pack(header, (common, None if message.keep is None else message.keep.points))
+    return pack(header, (_common(message.arrays), None if keep is None else _common(keep.travels)))
 
 
-def encode_own(message: Message, client: int, accepted: Path | None) -> bytes:
-    """Return the part of a message that is one client's own."""
-    missed = [value.of(client).packed() for value in message.arrays if isinstance(value, Missed)]
-    return pack({"accepted": accepted, "missed": [plain for plain, _ in missed]}, [arrays for _, arrays in missed])
+def encode_own(message: Message, client: int, accepted: Path | None, above: Path | None = None) -> bytes:
+    """Return the part of a message that is one client's own; `above` is what was accepted in the view `""`."""
+    missed = _own(message.arrays, client), _own(() if message.keep is None else message.keep.travels, client)
+    plain = [{place: header for place, (header, _) in part.items()} for part in missed]
+    return pack(
+        {"accepted": accepted, "above": above, "missed": plain},
+        [[arrays for _, arrays in part.values()] for part in missed],
+    )
+
+
+def _common(arrays: tuple) -> tuple:
+    return tuple(None if isinstance(value, Missed) else value for value in arrays)
+
+
+def _own(arrays: tuple, client: int) -> dict[str, tuple]:
+    """Return what a client is sent of each argument that differs between clients, by its place."""
+    return {str(i): value.of(client).packed() for i, value in enumerate(arrays) if isinstance(value, Missed)}
 
 
 def decode(common: bytes, own: bytes, types: dict[str, type]) -> Message:
@@ -91,14 +114,27 @@ def decode(common: bytes, own: bytes, types: dict[str, type]) -> Message:
         raise WireError(
             f"directions: the server draws version {header['directions']}, this client {VERSION}; install the same fedrzo on both"
         )
-    plain, trees = unpack(own, types)
-    arrays = list(arrays)
-    for i, missed, tree in zip(header["own"], plain["missed"], trees, strict=True):
-        arrays[i] = Missed.unpacked(missed, tree)
-    keep = None if header["keep"] is None else Keep(header["keep"][0], tuple(header["keep"][1]), points)
-    accepted = None if plain["accepted"] is None else tuple(plain["accepted"])
+    plain, (missed, missed_points) = unpack(own, types)
+    arrays, keep = _together(arrays, plain["missed"][0], missed), None
+    if header["keep"] is not None:
+        owner, path, step = header["keep"]
+        points = _together(points, plain["missed"][1], missed_points)
+        rebuilt = (None, step, points) if step else (points[0],)
+        keep = Keep(owner, tuple(path), *rebuilt)._replace(accepted=_path(plain["above"]))
     place = header["step"], header["view"], tuple(header["path"]), header["iteration"]
-    return Message(*place, tuple(arrays), keep, accepted)
+    return Message(*place, arrays, keep, _path(plain["accepted"]))
+
+
+def _together(common: tuple, plain: dict[str, Any], missed: list) -> tuple:
+    """Return arguments with those that differ between clients in their places."""
+    arrays = list(common)
+    for (place, header), tree in zip(plain.items(), missed, strict=True):
+        arrays[int(place)] = Missed.unpacked(header, tree)
+    return tuple(arrays)
+
+
+def _path(found: list | None) -> Path | None:
+    return None if found is None else tuple(found)
 
 
 def encode_reply(path: Path, reply: Reply) -> bytes:

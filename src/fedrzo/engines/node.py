@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +91,8 @@ class Node:
         self.memory = {"": Memory(on_host(method.init_memory(problem)))}
         self.points: Any = None
         self.kept: Path | None = None
+        self.digest = ""
+        self.aside: PyTree = None  # what is remembered once the server has taken an answer from these points
 
     def answer(self, common: bytes, own: bytes) -> bytes:
         """Do what a message asks; an error in the client's own code becomes a reply that says so."""
@@ -104,27 +107,40 @@ class Node:
     def handle(self, message: Message) -> Reply:
         """Do what a message asks."""
         if message.keep is not None and not self._has(message.keep):
-            self._keep(*message.keep)
+            self._keep(message.keep)
         if message.view not in self.memory:
             raise WireError("points: this client was not sent where its lower level is looked at")
         memory = self.memory[message.view]
-        key = path_key(self.root, message.path)
-        place = tuple(map(np.int32, (self.index, self.id, message.path[0], message.iteration)))
-        reply = on_host(execute(
-            self.method, self.problem, self.private, key, place, self.points, memory.at(message.accepted, message.path[0]),
-            message.arrays, step=message.step, view=message.view,
-        ))  # fmt: skip
-        memory.add(message.path, reply.memory)
+        value = memory.at(message.accepted, message.path[0])
+        if message.view == "" and self.aside is not None and self.kept is not None and self.kept[0] == message.path[0]:
+            value = self.aside  # what was found out when the points of this round were rebuilt
+        reply = self._execute(message.step, message.view, message.path, message.iteration, value, message.arrays)
+        memory.add(message.path, value if reply.memory is None else reply.memory)
         return reply._replace(memory=None)
+
+    def _execute(self, step: str, view: str, path: Path, iteration: int, memory: PyTree, arrays: tuple) -> Reply:
+        key = path_key(self.root, path)
+        place = tuple(map(np.int32, (self.index, self.id, path[0], iteration)))
+        return on_host(execute(
+            self.method, self.problem, self.private, key, place, self.points, memory, arrays, step=step, view=view
+        ))  # fmt: skip
 
     def _has(self, keep: Keep) -> bool:
         """Tell whether points are those that are kept; those of an earlier run may have come at the same place."""
-        return keep.path == self.kept and np.array_equal(keep.points, self.points)
+        return keep.path == self.kept and digest(keep.travels) == self.digest
 
-    def _keep(self, owner: str, path: Path, points: np.ndarray) -> None:
-        part, _ = find_step(self.method, owner)
+    def _keep(self, keep: Keep) -> None:
+        """Keep points, or rebuild them first. What was remembered on the way waits until the server takes a reply to it."""
+        part, _ = find_step(self.method, keep.owner)
+        self.aside = None
+        points = keep.points
+        if keep.step:
+            *call, iteration = keep.path
+            memory = self.memory[""].at(keep.accepted, keep.path[0])
+            reply = self._execute(keep.step, "", tuple(call), iteration, memory, keep.arrays)
+            points, self.aside = reply.value, reply.memory
         self.memory["lower"] = Memory(on_host(part.init_memory(self.problem.lower_level(points))))
-        self.points, self.kept = points, path
+        self.points, self.kept, self.digest = points, keep.path, digest(keep.travels)
 
     def dump(self) -> bytes:
         """Return all that this client remembers, so that another process can go on."""
@@ -133,16 +149,26 @@ class Node:
             different = {version.path: version for version in memory.versions}  # often one is all four
             paths[view], values[view] = list(different), [version.value for version in different.values()]
             places[view] = [paths[view].index(version.path) for version in memory.versions]
-        return pack({"paths": paths, "places": places, "kept": self.kept}, (values, self.points))
+        header = {"paths": paths, "places": places, "kept": self.kept, "digest": self.digest}
+        return pack(header, (values, self.points, self.aside))
 
     def load(self, stored: bytes) -> None:
         """Go on from what `dump` returned."""
-        header, (values, self.points) = unpack(stored, self.types)
+        header, (values, self.points, self.aside) = unpack(stored, self.types)
+        self.digest = header["digest"]
         self.kept = None if header["kept"] is None else tuple(header["kept"])
         for view, paths in header["paths"].items():
             named = [None if path is None else tuple(path) for path in paths]
             different = list(map(Version, named, values[view]))
             self.memory.setdefault(view, Memory(None)).versions = [different[i] for i in header["places"][view]]
+
+
+def digest(arrays: PyTree) -> str:
+    """Return what tells arrays from others."""
+    found = hashlib.blake2b(digest_size=16)
+    for leaf in jax.tree.leaves(arrays):
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()
 
 
 @functools.partial(jax.jit, static_argnames=("step", "view"))

@@ -98,7 +98,8 @@ class MessageSession:
     def payloads(self, message: Message, ids: list[int]) -> tuple[bytes, dict[int, bytes]]:
         """Return a message as bytes: what all are sent alike, and what each is sent beside; and count them."""
         common = encode(message)
-        own = {i: encode_own(message, i, self.accepted[message.view].get(i)) for i in ids}
+        above = self.accepted[""]
+        own = {i: encode_own(message, i, self.accepted[message.view].get(i), above.get(i)) for i in ids}
         self.wire["wire_download_bytes"] += len(common) * len(ids) + sum(map(len, own.values()))
         return common, own
 

@@ -61,24 +61,6 @@ class FedRZO2s(SendsScalars):
         check_zeroth_order(self)
         set_fields(self, solver=check_solver(self.solver, "solver"))
 
-    @classmethod
-    def from_theory(
-        cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
-    ) -> FedRZO2s:
-        """Return this method with the step size and the local steps that Theorem 3 prescribes.
-
-        Args:
-            problem: what is to be solved.
-            budget: K, local iterations of each client; run ceil(K / local_steps) rounds.
-            smoothing: eta.
-            constants: those that are known, such as `{"lipschitz": 1.0}`, as `fz.theory.for_problem` takes them; the others
-                are estimated, with a warning.
-            fields: other fields of the method.
-        """
-        from fedrzo.theory.problem import prescribed
-
-        return prescribed(cls, problem, budget, smoothing, constants, fields)
-
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""
         super().check(problem)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import directions
-from fedrzo.catchup import Either
+from fedrzo.catchup import Either, Missed
 from fedrzo.client import Client, check_batch_size
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Gathered, Reply, weighted_mean
@@ -31,7 +31,8 @@ from fedrzo.methods.base import (
 )
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, close, run_lower
-from fedrzo.methods.scalarplan import check_communication, planned
+from fedrzo.methods.scalarplan import Record, check_communication, planned
+from fedrzo.methods.scalars import SendsScalars, initial_state, lost_track, padded, take
 from fedrzo.problems import Nonsmooth
 from fedrzo.smoothing import slope
 
@@ -48,6 +49,8 @@ class BilevelState(NamedTuple):
         start: where lower solves begin without a warm start.
         lower_error: a bound on the error of y.
         violation: by how much y breaks a constraint; positive only where Y is empty.
+        records: where scalars travel, the latest rounds' (see `ScalarState`).
+        first: for each client the first of them that it has not replayed.
     """
 
     x: jax.Array
@@ -55,6 +58,8 @@ class BilevelState(NamedTuple):
     start: jax.Array
     lower_error: jax.Array
     violation: jax.Array
+    records: Any = None
+    first: Any = None
 
 
 def middle(points: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -63,22 +68,8 @@ def middle(points: jax.Array) -> tuple[jax.Array, jax.Array]:
     return (plus + minus) / 2, (plus - minus) / 2
 
 
-@jax.jit
-def take(method: Any, replies: Gathered, points: jax.Array, r: jax.Array) -> tuple[jax.Array, Any]:
-    """Return the mean of where clients' steps led, rebuilt from their slopes or as they sent it, and of how Y is broken."""
-    sent, violation = replies.values
-    weights = replies.weights.astype(points.dtype)
-
-    def add(i: Any, total: jax.Array) -> jax.Array:
-        end = method.replay(points, sent.small[i], replies.ids[i], r)
-        return total + weights[i] * (end if sent.large is None else jnp.where(sent.sends_large[i], sent.large[i], end))
-
-    x = jax.lax.fori_loop(0, sent.small.shape[0], add, jnp.zeros_like(points[0]))
-    return x, None if violation is None else weighted_mean(violation, replies.weights)
-
-
 @method
-class FedRZObl(LowerClosing, Method):
+class FedRZObl(LowerClosing, SendsScalars):
     """Zeroth-order federated averaging of an implicit function, whose lower level is itself solved by federated rounds.
 
     Both losses may differ between clients; y may be constrained by a set that depends on x. The lower level is solved at
@@ -96,7 +87,7 @@ class FedRZObl(LowerClosing, Method):
         closing: end each lower solve by one exact projected gradient step, whose length bounds the error. It costs two
             communications and one gradient over each client's lower data.
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`: all local steps share one direction, so that a
-            client without a set for x sends one number. Downwards x+v and x-v travel as vectors.
+            client without a set for x sends one number, and rebuilds x+v and x-v from everybody's.
         scalars: filled in by `prepare`.
     """
 
@@ -132,24 +123,6 @@ class FedRZObl(LowerClosing, Method):
         check_zeroth_order(self)
         set_fields(self, lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"))
 
-    @classmethod
-    def from_theory(
-        cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
-    ) -> FedRZObl:
-        """Return this method with the step size and the local steps that Theorem 2 prescribes.
-
-        Args:
-            problem: what is to be solved.
-            budget: K, local iterations of each client; run ceil(K / local_steps) rounds.
-            smoothing: eta.
-            constants: those that are known, such as `{"lipschitz": 1.0}`, as `fz.theory.for_problem` takes them; the others
-                are estimated, with a warning.
-            fields: other fields of the method.
-        """
-        from fedrzo.theory.problem import prescribed
-
-        return prescribed(cls, problem, budget, smoothing, constants, fields)
-
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, before anything starts."""
         super().check(problem)
@@ -181,29 +154,65 @@ class FedRZObl(LowerClosing, Method):
     def for_cohort(self, problem: Any, size: int) -> FedRZObl:
         """Decide how rounds travel: one number where there are no sets, since all steps then add up along one direction."""
         steps = 1 if problem.sets.free else self.local_steps
-        return planned(self, problem, size, steps, slopes=1, rebuilt=False)
+        return planned(self, problem, size, steps, slopes=1, rebuilt=True)
 
     def init(self, problem: Any, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
         del key
         nothing = jnp.zeros((), jnp.result_type(float))
         pair = jnp.tile(jnp.asarray(problem.y0, float), 2)
-        return BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing)
+        state = BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing)
+        if self.scalars is None:
+            return state
+        return state._replace(**initial_state(self.scalars, state.x, 1, problem.clients)._asdict())
+
+    def init_memory(self, problem: Any) -> Any:
+        """Return what a client that rebuilds x starts from: x0, and that it has not lost track."""
+        x = super().init_memory(problem)
+        return None if x is None else (x, jnp.bool_(False))
 
     def round(self, federation: Federation, state: BilevelState, r: Any) -> BilevelState:
         """Algorithm 2, lines 2-11."""
-        v = directions.sphere(federation.key(), state.x.size, self.smoothing, state.x.dtype)  # line 3
-        points = jnp.stack([state.x + v, state.x - v])
-        below = federation.lower(points, self.lower)  # line 5, first half: both points travel here, once
+        words = jax.random.key_data(federation.key())
+        points = self.points(state.x, words)  # line 3
+        below = federation.lower(points, self.lower, *self.told(state, words, r))  # line 5, first half: sent once
         begin = state.y if self.warm_start else state.start
         y, error = run_lower(below, self.lower, begin, r, self.lower_rounds), state.lower_error  # line 4
         if self.closing:
             y, error = close(below, self, y, self.constants)
+        state = state._replace(y=y, lower_error=error)
+        if self.scalars is not None:
+            return self.take_scalars(state, federation.gather(self.client_scalars, y), words, r)
+        x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
+        return state._replace(x=x, violation=state.violation if violation is None else violation)
+
+    def points(self, x: jax.Array, words: jax.Array) -> jax.Array:
+        """Line 3: x+v and x-v; who has x needs the words of a key to rebuild them."""
+        v = directions.sphere(jax.random.wrap_key_data(words), x.size, self.smoothing, x.dtype)
+        return jnp.stack([x + v, x - v])
+
+    def told(self, state: BilevelState, words: jax.Array, r: Any) -> tuple:
+        """Return how clients get the points, where these do not travel themselves: a step, and what it needs."""
         if self.scalars is None:
-            x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
-        else:
-            x, violation = take(self, federation.gather(self.client_scalars, y), points, jnp.int32(r))
-        return BilevelState(x, y, state.start, error, state.violation if violation is None else violation)
+            return ()
+        missed = Missed(state.records, state.x, state.first, r) if self.scalars.kept else state.x
+        return self.client_points, missed, words
+
+    def take_scalars(self, state: BilevelState, replies: Gathered, words: jax.Array, r: Any) -> BilevelState:
+        """Line 11 from slopes: replay what every client did, and average."""
+        arrays = padded((replies.values, replies.weights, replies.ids), self.scalars.participants)
+        (sent, violation), weights, ids = arrays
+        if violation is not None:
+            state = state._replace(violation=weighted_mean(violation, weights))
+        return take(self, state, sent, weights, ids, words, jnp.int32(r))
+
+    def client_points(self, client: Client, key: jax.Array, memory: Any, shared: Any, words: jax.Array) -> Reply:
+        """Rebuild the average from what it was and what all clients sent since, and from it the points."""
+        del client, key
+        if not self.scalars.kept:
+            return Reply(self.points(shared, words))
+        x = shared.catch_up(memory[0], self.replay)
+        return Reply(self.points(x, words), memory=(x, lost_track(shared, x)))
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
@@ -211,11 +220,11 @@ class FedRZObl(LowerClosing, Method):
         x, _, violation = self.local_steps_from(client, key, y, 1)
         return Reply((x, violation), evaluations=self._evaluations(client))
 
-    def client_scalars(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+    def client_scalars(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
         """The same, but the slopes are sent: one number, their sum, where nothing else moves x."""
-        del memory
+        lost = jnp.bool_(False) if memory is None else memory[1]
         x, slopes, violation = self.local_steps_from(client, key, y, self.scalars.steps)
-        value = Either(slopes, x, jnp.logical_not(self.scalars.tell(client)))
+        value = Either(slopes[:, None], x, lost | jnp.logical_not(self.scalars.tell(client)))
         return Reply((value, violation), evaluations=self._evaluations(client))
 
     def local_steps_from(
@@ -240,19 +249,15 @@ class FedRZObl(LowerClosing, Method):
         # Positive where Y is empty, which the server must learn of; nothing is sent where y has no constraint.
         return x, slopes, None if level.sets.free else level.sets.violation(client.index, y)
 
-    def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
-        """Line 9: move by an estimate and towards the nearest point of a client's set."""
-        return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
-
     def _evaluations(self, client: Client) -> Any:
         return 2 * at(self.local_steps, client.round) * client.cost(self.batch_size)
 
-    def replay(self, points: jax.Array, slopes: jax.Array, client: Any, r: Any) -> jax.Array:
-        """Return where a client's local steps led, from its slopes."""
-        x, v = middle(points)
+    def replay_steps(self, x: jax.Array, record: Record, i: Any, r: Any) -> jax.Array:
+        """Return where the local steps of the record's i-th client led, from its slopes."""
+        x, v = middle(self.points(x, record.key))
 
-        def step(k: Any, x: jax.Array) -> jax.Array:
-            return self.descend(x, slopes[k] * v, self.scalars.project(client, x), r)
+        def step(k: Any, y: jax.Array) -> jax.Array:
+            return self.descend(y, record.slopes[i, k] * v, self.scalars.project(record.ids[i], y), r)
 
         return jax.lax.fori_loop(0, self.scalars.steps, step, x)
 

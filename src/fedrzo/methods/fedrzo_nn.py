@@ -58,24 +58,6 @@ class FedRZOnn(SendsScalars):
         check_zeroth_order(self)
         set_fields(self, directions=count(self.directions, "directions"))
 
-    @classmethod
-    def from_theory(
-        cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
-    ) -> FedRZOnn:
-        """Return this method with the step size and the local steps that Proposition 1 prescribes.
-
-        Args:
-            problem: what is to be solved.
-            budget: K, local iterations of each client; run ceil(K / local_steps) rounds.
-            smoothing: eta.
-            constants: those that are known, such as `{"lipschitz": 1.0}`, as `fz.theory.for_problem` takes them; the others
-                are estimated, with a warning.
-            fields: other fields of the method.
-        """
-        from fedrzo.theory.problem import prescribed
-
-        return prescribed(cls, problem, budget, smoothing, constants, fields)
-
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
         """Algorithm 1, lines 2-10."""
         if self.scalars is not None:

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from fedrzo.catchup import Either, Missed
 from fedrzo.client import Client
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, State, at
+from fedrzo.methods.base import State
+from fedrzo.methods.fedrzo import FedRZO
 from fedrzo.methods.scalarplan import KEPT, Record, Scalars, planned
 from fedrzo.smoothing import from_slopes
 
@@ -34,15 +35,13 @@ class ScalarState(NamedTuple):
     first: jax.Array
 
 
-class SendsScalars(Method):
-    """What FedRZO_nn and FedRZO_2s share: rounds by vectors, or by scalars.
+class SendsScalars(FedRZO):
+    """Rounds by scalars, beside a method's own listing, which is the round by vectors.
 
-    A method defines `local_step` and `counts`; its own listing is the round by vectors.
+    FedRZO_nn and FedRZO_2s define `local_step` and `counts`. FedRZO_bl, whose steps share one direction, replays and sends in its
+    own way (`replay_steps`, `client_points`, `client_scalars`).
     """
 
-    stepsize: Any
-    smoothing: Any
-    local_steps: Any
     communication: str
     scalars: Any
 
@@ -53,10 +52,6 @@ class SendsScalars(Method):
     def counts(self, client: Client, steps: Any, solved: Any) -> dict[str, Any]:
         """Return what a reply counts after so many local steps."""
         raise TypeError(f"{type(self).__name__} does not define counts")
-
-    def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
-        """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
-        return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
 
     def for_cohort(self, problem: Any, size: int) -> Any:
         """Decide how rounds travel, given how many clients take part in one."""
@@ -72,10 +67,6 @@ class SendsScalars(Method):
         """Return the average that a client starts from, where it rebuilds the next ones by itself."""
         plan = self.scalars
         return None if plan is None or plan.kept == 0 else jnp.asarray(problem.x0, self.precision_of(problem))
-
-    def precision_of(self, problem: Any) -> Any:
-        """Return the type of x."""
-        return jnp.result_type(float) if getattr(problem, "hierarchical", False) else jnp.asarray(problem.x0).dtype
 
     @property
     def slopes_per_step(self) -> int:
@@ -95,7 +86,7 @@ class SendsScalars(Method):
         plan, x, lost = self.scalars, shared, jnp.bool_(False)
         if plan.kept:
             x = shared.catch_up(memory, self.replay)
-            lost = self._lost(shared, x)
+            lost = lost_track(shared, x)
         start = x
 
         def step(k: Any, carry: tuple) -> tuple:
@@ -108,15 +99,6 @@ class SendsScalars(Method):
         value = Either(slopes, x, lost | jnp.logical_not(plan.tell(client)))
         return Reply(value, memory=start if plan.kept else None, **self.counts(client, plan.steps, solved))
 
-    def _lost(self, missed: Missed, x: jax.Array) -> jax.Array:
-        """Tell, once in CHECK rounds, whether what a client rebuilt is not what the server has.
-
-        A client that was away in the round that begins such a stretch looks when it is back.
-        """
-        last = jax.tree.map(lambda rows: rows[(missed.stop - 1) % missed.kept], missed.rows)
-        due = (missed.stop // CHECK > missed.first // CHECK) & ~missed.renewed
-        return due & (checksum(x) != last.checksum)
-
     def replay(self, x: jax.Array, record: Record, r: Any, sent: Any = None, vectors: Any = None) -> jax.Array:
         """Return the average after round r from that before: every client's steps, one client after the other.
 
@@ -128,28 +110,38 @@ class SendsScalars(Method):
             vectors: what those sent; None where nobody did.
         """
         plan = self.scalars
-        call = jax.random.wrap_key_data(record.key)
-
-        def steps_of(i: Any) -> jax.Array:
-            key = jax.random.fold_in(call, record.ids[i])
-
-            def step(k: Any, y: jax.Array) -> jax.Array:
-                g = from_slopes(record.slopes[i, k], jax.random.fold_in(key, k), y, self.smoothing)
-                return self.descend(y, g, plan.project(record.ids[i], y), r)
-
-            return jax.lax.fori_loop(0, plan.steps, step, x)
 
         def add(i: Any, total: jax.Array) -> jax.Array:
-            end = steps_of(i) if vectors is None else jnp.where(sent[i], vectors[i], steps_of(i))
-            return total + record.weights[i] * end
+            end = self.replay_steps(x, record, i, r)
+            return total + record.weights[i] * (end if vectors is None else jnp.where(sent[i], vectors[i], end))
 
         return jax.lax.fori_loop(0, plan.participants, add, jnp.zeros_like(x))
+
+    def replay_steps(self, x: jax.Array, record: Record, i: Any, r: Any) -> jax.Array:
+        """Return where the local steps of the record's i-th client led from the average x."""
+        key = jax.random.fold_in(jax.random.wrap_key_data(record.key), record.ids[i])
+
+        def step(k: Any, y: jax.Array) -> jax.Array:
+            g = from_slopes(record.slopes[i, k], jax.random.fold_in(key, k), y, self.smoothing)
+            return self.descend(y, g, self.scalars.project(record.ids[i], y), r)
+
+        return jax.lax.fori_loop(0, self.scalars.steps, step, x)
+
+
+def lost_track(missed: Missed, x: jax.Array) -> jax.Array:
+    """Tell, once in CHECK rounds, whether what a client rebuilt is not what the server has.
+
+    A client that was away in the round that begins such a stretch looks when it is back.
+    """
+    last = jax.tree.map(lambda rows: rows[(missed.stop - 1) % missed.kept], missed.rows)
+    due = (missed.stop // CHECK > missed.first // CHECK) & ~missed.renewed
+    return due & (checksum(x) != last.checksum)
 
 
 @jax.jit
 def take(
-    method: Any, state: ScalarState, sent: Either, weights: jax.Array, ids: jax.Array, key: jax.Array, r: jax.Array
-) -> ScalarState:
+    method: Any, state: Any, sent: Either, weights: jax.Array, ids: jax.Array, key: jax.Array, r: jax.Array
+) -> Any:
     """Return the state after a round, from what the clients sent. Compiled by itself, for servers that are not compiled."""
     plan = method.scalars
     record = Record(key, ids.astype(jnp.int32), weights.astype(state.x.dtype), sent.small, jnp.uint32(0))
@@ -162,7 +154,8 @@ def take(
     there = weights > 0
     first = state.first.at[jnp.where(there, ids, state.first.size)].set(r, mode="drop")
     # Where somebody sent x, no record tells what the round led to: all are sent the average itself.
-    return ScalarState(x, rows, jnp.where(jnp.any(sent.sends_large & there), jnp.int32(-2 * KEPT), first))
+    first = jnp.where(jnp.any(sent.sends_large & there), jnp.int32(-2 * KEPT), first)
+    return state._replace(x=x, records=rows, first=first)
 
 
 def initial_state(plan: Scalars, x: jax.Array, slopes: int, clients: int) -> ScalarState:

@@ -1,0 +1,46 @@
+"""What the three methods of the FedRZO family have in common, besides how their rounds travel (`scalars.py`)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.methods.base import Method, at
+
+
+class FedRZO(Method):
+    """A local zeroth-order step, and step sizes from the theory."""
+
+    stepsize: Any
+    smoothing: Any
+    local_steps: Any
+
+    @classmethod
+    def from_theory(
+        cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
+    ) -> Self:
+        """Return this method with the step size and the local steps that the theory prescribes.
+
+        That is Proposition 1 for FedRZO_nn, Theorem 2 for FedRZO_bl and Theorem 3 for FedRZO_2s.
+
+        Args:
+            problem: what is to be solved.
+            budget: K, local iterations of each client; run ceil(K / local_steps) rounds.
+            smoothing: eta.
+            constants: those that are known, such as `{"lipschitz": 1.0}`, as `fz.theory.for_problem` takes them; the others
+                are estimated, with a warning.
+            fields: other fields of the method.
+        """
+        from fedrzo.theory.problem import prescribed
+
+        return prescribed(cls, problem, budget, smoothing, constants, fields)
+
+    def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
+        """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
+        return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
+
+    def precision_of(self, problem: Any) -> Any:
+        """Return the type of x."""
+        return jnp.result_type(float) if getattr(problem, "hierarchical", False) else jnp.asarray(problem.x0).dtype
