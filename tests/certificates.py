@@ -9,6 +9,7 @@ import fedrzo as fz
 from fedrzo.certify.interval import adaptive, estimate
 from fedrzo.certify.sampling import Sampling
 from fedrzo.engines import simulation
+from fedrzo.engines.spread import Spread
 from fedrzo.zoo import toys
 
 CONFIDENCE = 0.95
@@ -30,7 +31,7 @@ def sample(problem, x, smoothing, sizes, seed, batch_size="full", numbers=None):
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(numbers)
         moved = at(problem, x)
         carry = simulation._start(method, moved, keys, many=True)
-        carry = simulation._advance(method, moved, keys, carry, (0, 1), size=None, mesh=None, many=True)
+        carry = simulation._advance(method, moved, keys, carry, (0, 1), size=None, spread=Spread(), many=True)
         return np.asarray(carry.state.means) + pull(problem, x, smoothing)
 
 

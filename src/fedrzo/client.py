@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -14,6 +15,7 @@ from fedrzo.pytrees import index
 
 PyTree = Any
 FULL = "full"
+AHEAD = 16  # local steps whose random numbers are drawn at once
 
 
 class Level(Protocol):
@@ -77,12 +79,22 @@ class Client:
 
         The key is mixed with the client's private one, so who knows the key does not know the batch.
         """
+        return self.batch(self.draw(key, batch_size), batch_size)
+
+    def draw(self, key: jax.Array, batch_size: int | str) -> Any:
+        """Draw which samples a batch has; None where it has all."""
+        if batch_size == FULL:
+            return None
+        words = jax.random.key_data(key)
+        mixed = jax.random.fold_in(jax.random.fold_in(self.private, words[0]), words[1])
+        return self.level.data.draw(mixed, self.index, int(batch_size))
+
+    def batch(self, drawn: Any, batch_size: int | str) -> PyTree:
+        """Return the batch of samples that were drawn."""
         data = self.level.data
         if batch_size == FULL:
             return FULL if data.equal_size is None else data.whole(self.index)
-        words = jax.random.key_data(key)
-        mixed = jax.random.fold_in(jax.random.fold_in(self.private, words[0]), words[1])
-        return data.sample(mixed, self.index, self.id, int(batch_size))
+        return data.batch(drawn, self.index, self.id)
 
     def loss(self, *arguments: Any) -> jax.Array:
         """Return the mean loss over a batch: `loss(x, batch)`, or `loss(x, y, batch)` at an upper level."""
@@ -139,6 +151,49 @@ class Client:
         shape = jax.eval_shape(lambda: function(*points, index(data.chunk(self.index, 0)[0], 0)))
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         return jax.lax.fori_loop(0, data.chunks(self.index), add, zeros)
+
+
+def take_steps(
+    client: Client,
+    key: jax.Array,
+    count: Any,
+    batch_size: int | str,
+    step: Callable[..., PyTree],
+    carry: PyTree,
+    also: Callable[[jax.Array], Any] | None = None,
+) -> PyTree:
+    """Take a client's local steps: `carry = step(k, batch, carry)` for k below a count that may be traced.
+
+    Random numbers of several steps are drawn at once: one by one, keys and samples would take longer than a small step itself.
+    All of a client's samples are fetched once for all steps.
+
+    Args:
+        client: who steps.
+        key: the client's key of this call; step k draws from it folded with k.
+        count: how many steps.
+        batch_size: of the batch that each step gets.
+        step: one step.
+        carry: where to start.
+        also: what else to draw from a step's key; then it is `step(k, batch, also(key), carry)`.
+    """
+    whole = client.batch(None, batch_size) if batch_size == FULL else None
+
+    def draw(k: Any) -> tuple:
+        step_key = jax.random.fold_in(key, k)
+        more = () if also is None else (also(step_key),)
+        return client.draw(step_key, batch_size), *more
+
+    def several(block: Any, carry: PyTree) -> PyTree:
+        first = block * AHEAD
+        drawn = jax.vmap(draw)(first + jnp.arange(AHEAD))
+
+        def one(j: Any, carry: PyTree) -> PyTree:
+            samples, *more = index(drawn, j)
+            return step(first + j, client.batch(samples, batch_size) if whole is None else whole, *more, carry)
+
+        return jax.lax.fori_loop(0, jnp.minimum(AHEAD, count - first), one, carry)
+
+    return jax.lax.fori_loop(0, (count + AHEAD - 1) // AHEAD, several, carry)
 
 
 def check_batch_size(batch_size: Any, data: Any) -> None:

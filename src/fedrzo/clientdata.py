@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.arguments import call_user
 from fedrzo.errors import InputError
 from fedrzo.pytrees import index, traced
 
@@ -78,10 +80,16 @@ class ClientData:
 
     def sample(self, key: jax.Array, client: Any, client_id: Any, batch_size: int) -> PyTree:
         """Draw a batch with replacement from one client."""
+        return self.batch(self.draw(key, client, batch_size), client, client_id)
+
+    def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
+        """Draw which samples of a client a batch has: their rows, with replacement."""
+        rows = jax.random.randint(key, (batch_size,), 0, jnp.asarray(self.sizes)[client], dtype=jnp.int32)
+        return jnp.asarray(self.offsets)[client] + rows
+
+    def batch(self, rows: jax.Array, client: Any, client_id: Any) -> PyTree:
+        """Return the samples that were drawn."""
         del client_id  # stored samples do not depend on the client's name
-        rows = jnp.asarray(self.offsets)[client] + jax.random.randint(
-            key, (batch_size,), 0, jnp.asarray(self.sizes)[client], dtype=jnp.int32
-        )
         return self._batch(rows, client)
 
     def whole(self, client: Any) -> PyTree:
@@ -134,10 +142,12 @@ class Sampler:
 
     def __init__(self, fn: Callable[[jax.Array, Any], PyTree], clients: int, evaluation: int = 1024) -> None:
         if not callable(fn):
-            raise InputError(f"Sampler: fn is {type(fn).__name__}, not a function fn(key, client_id)")
+            raise InputError(f"Sampler: fn is {type(fn).__name__}, not a function; pass fn(key, client_id)")
         for name, value in (("clients", clients), ("evaluation", evaluation)):
             if not isinstance(value, int) or value < 1:
                 raise InputError(f"Sampler: {name} is {value!r}; pass a whole number of at least 1")
+        drawn = functools.partial(jax.eval_shape, fn)
+        call_user(drawn, "Sampler: fn", "fn(key, client_id)", jax.random.key(0), jnp.int32(0))
         self.fn = fn
         self.clients = clients
         self.evaluation = evaluation
@@ -149,8 +159,17 @@ class Sampler:
 
     def sample(self, key: jax.Array, client: Any, client_id: Any, batch_size: int) -> PyTree:
         """Draw a batch: independent samples on a new leading axis."""
+        return self.batch(self.draw(key, client, batch_size), client, client_id)
+
+    def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
+        """Draw the keys of a batch's samples."""
         del client
-        return jax.vmap(lambda k: self.fn(k, client_id))(jax.random.split(key, batch_size))
+        return jax.random.split(key, batch_size)
+
+    def batch(self, keys: jax.Array, client: Any, client_id: Any) -> PyTree:
+        """Return the samples that were drawn."""
+        del client
+        return jax.vmap(lambda key: self.fn(key, client_id))(keys)
 
     def part(self, clients: Sequence[int]) -> Sampler:
         """Return the sampler for some clients: samples depend on a client's name, which it keeps, not on its place."""
@@ -177,11 +196,16 @@ def _check_clients(clients: Any) -> list[PyTree]:
                 f"data: client {i} has structure {jax.tree.structure(client)}, client 0 has {structure}; "
                 "give every client the same pytree"
             )
-        client = jax.tree.map(np.asarray, client)
+        client = jax.tree.map(lambda leaf: check_numbers(leaf, "data"), client)
         lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(client)}
-        if len(lengths) != 1 or None in lengths:
+        if None in lengths:
             raise InputError(
-                f"data: client {i} has leading axes {sorted(map(str, lengths))}; samples lie on the leading axis of every "
+                f"data: client {i} has single numbers where arrays of samples are expected; pass np.array(...): a list is read "
+                "as several arrays, one for each of its entries"
+            )
+        if len(lengths) != 1:
+            raise InputError(
+                f"data: client {i} has leading axes {sorted(n or 0 for n in lengths)}; samples lie on the leading axis of every "
                 "array, so all must be equally long (use fixed= for values that are not samples)"
             )
         if lengths == {0}:
@@ -190,13 +214,21 @@ def _check_clients(clients: Any) -> list[PyTree]:
     return checked
 
 
+def check_numbers(value: Any, argument: str) -> np.ndarray:
+    """Return an array of numbers, or say what was found in its place."""
+    array = np.asarray(value)
+    if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.number):
+        raise InputError(
+            f"{argument}: found {type(value).__name__} of dtype {array.dtype}; pass numbers, such as codes for categories"
+        )
+    return array
+
+
 def _concatenate(columns: list[np.ndarray], j: int) -> np.ndarray:
     shapes = {column.shape[1:] for column in columns}
     if len(shapes) != 1:
         raise InputError(f"data: array {j} has samples of shapes {sorted(shapes)}; all clients' samples must be alike")
     column = np.concatenate(columns)
-    if column.dtype == object:
-        raise InputError(f"data: array {j} has dtype object; pass numbers")
     if np.issubdtype(column.dtype, np.floating) and not np.isfinite(column).all():
         starts = np.cumsum([len(c) for c in columns])
         row = int(np.argwhere(~np.isfinite(column))[0][0])

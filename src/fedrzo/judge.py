@@ -11,6 +11,7 @@ import numpy as np
 
 from fedrzo.client import FULL, Client
 from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone
+from fedrzo.engines.spread import Spread
 from fedrzo.engines.tally import Tally
 from fedrzo.federation import Federation, Reply, Roots
 from fedrzo.methods.base import Method, at, method, static
@@ -114,7 +115,7 @@ def ask(judge: Judge, problem: Any, key: jax.Array, points: Any, y: Any, r: Any,
         clock = Clock(problem, roots, roots.directions, r)
         ledger = Ledger(Tally.zero(), {"": None})
         weights = jnp.asarray(problem.client_weights)
-        federation = SimulatedFederation(problem, everyone(problem), weights, clock, ledger)
+        federation = SimulatedFederation(problem, everyone(problem), weights, clock, ledger, Spread())
         return judge.ask(federation, points, y, r), ledger.tally
 
     return (jax.vmap(one) if many else one)(points, y)

@@ -24,35 +24,35 @@ class Estimate(NamedTuple):
     slopes: jax.Array
 
 
-def estimate(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int = 1) -> Estimate:
-    """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over `count` directions.
+def estimate(client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothing: Any) -> Estimate:
+    """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over the keys' directions.
 
     Args:
         client: whose loss.
-        key: known to the server too, so that it can rebuild the directions.
+        keys: of the directions, known to the server too, so that it can rebuild them; each costs two evaluations of the batch.
         x: the point, a flat vector.
         batch: the sample; both points see the same one.
         smoothing: eta, the radius of the sphere that v is drawn from.
-        count: how many directions; each costs two evaluations of the batch.
     """
 
     def found(j: Any, v: jax.Array) -> jax.Array:
         del j
         return slope(x.size, smoothing, client.difference(x, v, batch))
 
-    return _along(found, key, x, smoothing, count)
+    return _along(found, keys, x, smoothing)
 
 
-def from_slopes(slopes: jax.Array, key: jax.Array, x: jax.Array, smoothing: Any) -> jax.Array:
-    """Return the estimate that a client at x found, from its slopes and the key of its directions."""
-    return _along(lambda j, v: slopes[j], key, x, smoothing, slopes.size).gradient
+def from_slopes(slopes: jax.Array, keys: jax.Array, x: jax.Array, smoothing: Any) -> jax.Array:
+    """Return the estimate that a client at x found, from its slopes and the keys of its directions."""
+    return _along(lambda j, v: slopes[j], keys, x, smoothing).gradient
 
 
-def _along(found: Any, key: jax.Array, x: jax.Array, smoothing: Any, count: int) -> Estimate:
+def _along(found: Any, keys: jax.Array, x: jax.Array, smoothing: Any) -> Estimate:
     """Return the mean of slope times direction, `found(j, v)` being the slope along the j-th direction."""
+    count = keys.shape[0]
 
     def one(j: Any) -> tuple[jax.Array, jax.Array]:
-        v = directions.sphere(jax.random.fold_in(key, j), x.size, smoothing, x.dtype)
+        v = directions.sphere(keys[j], x.size, smoothing, x.dtype)
         slope = found(j, v)
         return slope * v, slope
 

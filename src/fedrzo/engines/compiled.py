@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from fedrzo.catchup import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.client import Client
+from fedrzo.engines.spread import Spread
 from fedrzo.engines.tally import Tally, halves, total
 from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name
-from fedrzo.pytrees import index
 
 PyTree = Any
 
@@ -32,22 +32,26 @@ class Ledger:
 class SimulatedFederation:
     """The federation's calls as compiled code; see `fedrzo.federation`."""
 
-    def __init__(self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, view: str = "") -> None:
+    def __init__(
+        self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, spread: Spread, view: str = ""
+    ) -> None:
         self.level = level
         self.ids = ids
         self.weights = weights
         self.clock = clock
         self.ledger = ledger
+        self.spread = spread
         self.view = view
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""
-        return self.gather(step, *shared).mean()
+        weights = self.weights / jnp.sum(self.weights)
+        return self._call(step, shared, self.clock.next_key(), weights).value
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
         share, key = jnp.sum(self.weights), self.clock.next_key()
-        return Gathered(self._call(step, shared, key), self.ids, self.weights / share, share, key)
+        return Gathered(self._call(step, shared, key).value, self.ids, self.weights / share, share, key)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times; n may be traced."""
@@ -57,7 +61,7 @@ class SimulatedFederation:
         def once(i: Any, packed: Any) -> Any:
             carry, (self.ledger.tally, self.ledger.memory) = packed
             inner = SimulatedFederation(
-                self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.view
+                self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.spread, self.view
             )
             carry = body(inner, carry)
             # Memories of lower views opened inside the body end with it.
@@ -85,44 +89,52 @@ class SimulatedFederation:
         self.ledger.tally = self.ledger.tally.plus(download_bytes=bytes_)
         self.ledger.memory["lower"] = initial_memory(method, level)
         clock = self.clock.inside(key, self.clock.iteration)
-        return SimulatedFederation(level, ids, jnp.asarray(problem.client_weights), clock, self.ledger, "lower")
+        weights = jnp.asarray(problem.client_weights)
+        return SimulatedFederation(level, ids, weights, clock, self.ledger, self.spread, "lower")
 
     def key(self) -> jax.Array:
         """Return a fresh key for the server's own draws."""
         return self.clock.next_key()
 
-    def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array) -> PyTree:
-        replies = self._run(step, shared, key)
-        self._count(step, shared, replies)
-        return replies.value
+    def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> Reply:
+        """Run one communication; with weights, the value is the mean of all."""
+        replies, fixed = self._run(step, shared, key, weights)
+        self._count(shared, replies, fixed)
+        return replies
 
-    def _run(self, step: Callable[..., Reply], shared: tuple, key: jax.Array) -> Reply:
-        """Have each client run a step; what it remembers is kept."""
+    def _run(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> tuple[Reply, int]:
+        """Have each client run a step; what it remembers is kept. Also returns the size of what each sends in any case."""
         step_name(step)
         memories = self.ledger.memory[self.view]
+        fixed = [0]
 
         def one(i: jax.Array, memory: PyTree) -> Reply:
             client = self.clock.client(self.level, i, key)
-            return step(client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
+            reply = step(client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
+            fixed[0] = reply_bytes(reply.value)[0]  # known when traced; a mean may be of another type
+            return reply
 
-        replies = jax.vmap(one)(self.ids, index(memories, self.ids))
+        if weights is None:
+            replies = self.spread.each(one, self.ids, memories)
+        else:
+            replies = self.spread.mean(one, self.ids, weights, memories)
         if replies.memory is not None:
             self.ledger.memory[self.view] = jax.tree.map(
                 lambda old, new: old.at[self.ids].set(new), memories, replies.memory
             )
-        return replies
+        return replies, fixed[0]
 
-    def _count(self, step: Callable[..., Reply], shared: tuple, replies: Reply) -> None:
+    def _count(self, shared: tuple, replies: Reply, fixed: int) -> None:
         """Charge for one call: every participant receives what is shared and sends its value."""
         clients = self.ids.shape[0]
         lower = {"lower_rounds": halves(1)} if self.view else {}
         if self.clock.problem.hierarchical:
             lower["lower_steps"] = total(replies.steps, clients)
-        fixed, own = reply_bytes(replies.value)
+        _, own = reply_bytes(replies.value)
         if not isinstance(own, int):
             self.ledger.tally = self.ledger.tally.plus(upload_bytes=total(own, clients))
         self.ledger.tally = self.ledger.tally.plus(
-            upload_bytes=halves(fixed),
+            upload_bytes=halves(fixed * clients),
             download_bytes=total(common_bytes(shared) + own_bytes(shared, self.ids), clients),
             evaluations=total(replies.evaluations, clients),
             gradients=total(replies.gradients, clients),

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
 from fedrzo.engines.progress import Progress
+from fedrzo.engines.spread import Spread, check_chunk, spread
 from fedrzo.engines.tally import Tally
 from fedrzo.federation import Cost, Roots
 
@@ -42,17 +43,17 @@ def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.
     return ids, weights[ids]
 
 
-def _rounds(method: Any, problem: Any, key: jax.Array, carry: Carry, span: tuple, size: int | None, mesh: Any) -> Carry:
+def _rounds(
+    method: Any, problem: Any, key: jax.Array, carry: Carry, span: tuple, size: int | None, spread: Spread
+) -> Carry:
     """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
     roots = Roots.of(key)
 
     def one(r: jax.Array, carry: Carry) -> Carry:
         ids, weights = cohort(problem, key, r, size)
-        if mesh is not None:
-            ids = jax.lax.with_sharding_constraint(ids, clients_sharding(mesh))
         clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
         ledger = Ledger(carry.tally, {"": carry.memory})
-        federation = SimulatedFederation(problem, ids, weights, clock, ledger)
+        federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
         state = method.round(federation, carry.state, r)
         # After trouble nothing moves: the first bad state is kept, to be told about.
         state = jax.tree.map(lambda new, old: jnp.where(carry.progress.trouble < 0, new, old), state, carry.state)
@@ -62,7 +63,7 @@ def _rounds(method: Any, problem: Any, key: jax.Array, carry: Carry, span: tuple
     return jax.lax.fori_loop(span[0], span[1], one, carry)
 
 
-@functools.partial(jax.jit, static_argnames=("size", "mesh", "many"), donate_argnames=("carry",))
+@functools.partial(jax.jit, static_argnames=("size", "spread", "many"), donate_argnames=("carry",))
 def _advance(
     method: Any,
     problem: Any,
@@ -71,13 +72,13 @@ def _advance(
     span: tuple,
     *,
     size: int | None,
-    mesh: Any,
+    spread: Spread,
     many: bool,
 ) -> Carry:
     TRACES[0] += 1  # runs only while JAX traces
 
     def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
-        return _rounds(method, problem, key, carry, span, size, mesh)
+        return _rounds(method, problem, key, carry, span, size, spread)
 
     return (jax.vmap(run) if many else run)(method, key, carry)
 
@@ -111,27 +112,31 @@ class Simulation:
 
     Args:
         devices: the JAX devices to share the clients among; all of the default platform if not given.
+        client_chunk: how many clients are at work at a time, so that memory does not grow with their number; all if not
+            given. Means are then added up chunk by chunk, which rounds differently.
     """
 
     name = "simulation"
 
-    def __init__(self, devices: list | None = None) -> None:
+    def __init__(self, devices: list | None = None, client_chunk: int | None = None) -> None:
         self.devices = devices
+        self.client_chunk = check_chunk(client_chunk)
 
     def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> SimulationSession:
         """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
         devices = self.devices or jax.devices()
-        return SimulationSession(methods, problem, keys, clients_per_round, devices)
+        ways = spread(clients_per_round or problem.clients, devices, self.client_chunk)
+        return SimulationSession(methods, problem, keys, clients_per_round, ways)
 
 
 class SimulationSession:
     """A run in progress. Everything it knows is in `carry` and `round`, both of which can be stored and restored."""
 
-    def __init__(self, methods: list, problem: Any, keys: list, size: int | None, devices: list) -> None:
+    def __init__(self, methods: list, problem: Any, keys: list, size: int | None, spread: Spread) -> None:
         self.many = len(methods) > 1
         self.size = size
         self.round = 0
-        self.mesh = clients_mesh(size or problem.clients, devices)
+        self.spread = spread
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
         self.key = self._place(_stack_keys(keys) if self.many else keys[0])
         self.problem = self._place(problem)
@@ -141,13 +146,13 @@ class SimulationSession:
 
     def _place(self, tree: PyTree) -> PyTree:
         """Put arrays on the device, or a copy on each of several."""
-        if self.mesh is None:
+        if self.spread.mesh is None:
             return jax.device_put(tree)
-        return jax.device_put(tree, jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec()))
+        return jax.device_put(tree, jax.sharding.NamedSharding(self.spread.mesh, jax.sharding.PartitionSpec()))
 
     def advance(self, rounds: int) -> None:
         """Run some more rounds."""
-        span = (jnp.int32(self.round), jnp.int32(self.round + rounds))
+        span = (np.int32(self.round), np.int32(self.round + rounds))
         self.carry = _advance(
             self.method,
             self.problem,
@@ -155,7 +160,7 @@ class SimulationSession:
             self.carry,
             span,
             size=self.size,
-            mesh=self.mesh,
+            spread=self.spread,
             many=self.many,
         )
         self.round += rounds
@@ -205,14 +210,3 @@ class SimulationSession:
         """Go on from stored arrays."""
         self.carry = self._place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
         self.round = round
-
-
-def clients_mesh(participants: int, devices: list) -> jax.sharding.Mesh | None:
-    """Return a mesh over as many devices as divide the participants evenly, or None for a single one."""
-    used = max(d for d in range(1, len(devices) + 1) if participants % d == 0)
-    return None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))
-
-
-def clients_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Return the sharding of an axis of clients."""
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))

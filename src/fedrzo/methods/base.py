@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.arguments import named
 from fedrzo.client import FULL, check_batch_size
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation
@@ -84,7 +85,10 @@ class Method:
         """Refuse a problem that this method cannot solve, before anything starts."""
         if not isinstance(problem, self.solves):
             wanted = " or ".join(kind.__name__ for kind in self.solves)
-            raise InputError(f"problem: found {type(problem).__name__}; {type(self).__name__} solves {wanted}")
+            raise InputError(
+                f"problem: found {type(problem).__name__}; {type(self).__name__} solves {wanted}: use a method such as "
+                f"fz.{problem.usual}"
+            )
         if not self.handles_constraints and not problem.sets.free:
             raise InputError(f"constraint: {type(self).__name__} handles no constraints; use fz.FedRZOnn, or drop them")
         if self.needs_gradients and getattr(problem.loss_fn, "is_blackbox", False):
@@ -106,6 +110,7 @@ def static(default: Any) -> Any:
 def method(cls: type) -> type:
     """Make a class a frozen dataclass; its numbers are the leaves of a pytree."""
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    cls.__init__ = named(cls.__init__)  # type: ignore[misc]
     cls.__repr__ = _repr  # type: ignore[assignment]
     return cls
 
@@ -223,6 +228,8 @@ def whole(value: Any, argument: str) -> Any:
 
 def batch(value: Any) -> Any:
     """Return a batch size: a whole number of at least one, or "full"."""
+    if isinstance(value, str) and value != FULL:
+        raise InputError(f'batch_size: found {value!r}; pass a whole number of at least 1, or "full"')
     return value if value == FULL else count(value, "batch_size")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrzo import directions
 from fedrzo.catchup import Missed
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, at, check_zeroth_order, count, method, set_fields, static
@@ -114,14 +114,13 @@ class DeComFL(Method):
         """Rebuild the server's model, keep it, take H steps from it; only their slopes leave the client."""
         snapshot = missed.catch_up(memory, self.replay)  # (a) reset, replay, take a new snapshot
 
-        def local_step(k: Any, carry: tuple[Model, jax.Array]) -> tuple[Model, jax.Array]:
+        def local_step(k: Any, sample: Any, carry: tuple[Model, jax.Array]) -> tuple[Model, jax.Array]:
             model, slopes = carry
-            sample = client.sample(jax.random.fold_in(key, k), self.batch_size)
             found = self.slopes(client, model.x, seeds[k], sample)
             return self.step(model, seeds[k], found, client.round), slopes.at[k].set(found)
 
         slopes = jnp.zeros((self.local_steps, self.directions), snapshot.x.dtype)
-        _, slopes = jax.lax.fori_loop(0, self.local_steps, local_step, (snapshot, slopes))  # (b)
+        _, slopes = take_steps(client, key, self.local_steps, self.batch_size, local_step, (snapshot, slopes))  # (b)
         points = self.directions + 1 if self.forward else 2 * self.directions
         evaluations = points * self.local_steps * client.cost(self.batch_size)
         return Reply(slopes, memory=snapshot, evaluations=evaluations, steps=self.local_steps)  # (c)

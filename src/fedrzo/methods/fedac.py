@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Schedule, at, method, static
@@ -98,11 +98,12 @@ class FedAC(GradientMethod):
         eta = 1 / self.constants.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
         gamma, alpha, beta = self.coupling(eta, steps)
 
-        def local_step(t: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def local_step(t: Any, batch: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            del t
             x, w = map(client.project, pair)
             middle = w / beta + (1 - 1 / beta) * x
-            gradient = client.gradient(middle, client.sample(jax.random.fold_in(key, t), self.batch_size))
+            gradient = client.gradient(middle, batch)
             return middle - eta * gradient, (1 - 1 / alpha) * w + middle / alpha - gamma * gradient
 
-        pair = jax.lax.fori_loop(0, steps, local_step, (x, w))
+        pair = take_steps(client, key, steps, self.batch_size, local_step, (x, w))
         return Reply(pair, gradients=steps * client.cost(self.batch_size), steps=steps)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import FULL, Client
+from fedrzo.client import FULL, Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Schedule, State, at, count, method, positive, set_fields, static
@@ -159,18 +159,18 @@ class FedAvg(LocalSGD):
         steps, first = self.work(client, key)
         x = client.project(x)
 
-        def local_step(t: Any, y: jax.Array) -> jax.Array:
+        def local_step(t: Any, batch: Any, y: jax.Array) -> jax.Array:
             y = client.project(y)
-            gradient = self.local_gradient(client, jax.random.fold_in(key, t), y, x)
+            gradient = self.local_gradient(client, batch, y, x)
             return y - self.step_length(client.own_round, first + t, steps) * gradient
 
-        y = jax.lax.fori_loop(0, steps, local_step, x)
+        y = take_steps(client, key, steps, self.batch_size, local_step, x)
         return Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)
 
-    def local_gradient(self, client: Client, key: jax.Array, y: jax.Array, x: jax.Array) -> jax.Array:
-        """Return G(y) on a fresh batch; x is where the round began."""
+    def local_gradient(self, client: Client, batch: Any, y: jax.Array, x: jax.Array) -> jax.Array:
+        """Return G(y) on a batch; x is where the round began."""
         del x
-        return client.gradient(y, client.sample(key, self.batch_size))
+        return client.gradient(y, batch)
 
 
 def _samples(data: Any, client: Any) -> Any:

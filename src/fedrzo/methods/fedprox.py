@@ -69,9 +69,9 @@ class FedProx(FedAvg):
         length = super().step_length(r, t, steps)
         return length if self.stepsize is not None else length / (1 + length * self.mu)
 
-    def local_gradient(self, client: Client, key: jax.Array, y: jax.Array, x: jax.Array) -> jax.Array:
+    def local_gradient(self, client: Client, batch: Any, y: jax.Array, x: jax.Array) -> jax.Array:
         """Return G(w) + mu (w - w_t)."""
-        return super().local_gradient(client, key, y, x) + self.mu * (y - x)
+        return super().local_gradient(client, batch, y, x) + self.mu * (y - x)
 
 
 def _between(value: Any, argument: str, most: float, wanted: str) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import directions, vi
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import (
     Schedule,
@@ -79,20 +79,21 @@ class FedRZO2s(SendsScalars):
         del memory
         steps = at(self.local_steps, client.round)
 
-        def step(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            x, _, taken = self.local_step(client, key, j, carry[0])
+        def step(j: Any, scenarios: Any, keys: jax.Array, carry: tuple) -> tuple[jax.Array, jax.Array]:
+            x, _, taken = self.local_step(client, j, scenarios, keys, carry[0])
             return x, carry[1] + taken
 
-        x, solved = jax.lax.fori_loop(0, steps, step, (x, jnp.zeros((), x.dtype)))  # line 4
+        # Line 4; and 5: xi_{i,k}
+        x, solved = take_steps(client, key, steps, self.batch_size, step, (x, jnp.zeros((), x.dtype)), also=self.draw)
         return Reply(x, **self.counts(client, steps, solved))
 
-    def local_step(self, client: Client, key: jax.Array, k: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+    def local_step(
+        self, client: Client, k: Any, scenarios: Any, keys: jax.Array, x: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Any]:
         """Algorithm 4, lines 5-7, k counting from T_r; returns x, the slope along v, and the lower-level steps per scenario."""
         eta, n = self.smoothing, x.size
         first = iterations_before(self.local_steps, client.round)  # T_r
-        step_key = jax.random.fold_in(key, k)
-        scenarios = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
-        v = directions.sphere(jax.random.fold_in(step_key, 0), n, eta, x.dtype)  # line 5: v_{i,k}
+        v = directions.sphere(keys[0], n, eta, x.dtype)  # line 5: v_{i,k}
         # Line 5: y at both points. Algorithm 5 asks for k > 0, and k starts at 0 here: it is given k + 1.
         plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, first + k + 1)
         found = slope(n, eta, plus - minus)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedrzo import directions
 from fedrzo.catchup import Either, Missed
-from fedrzo.client import Client, check_batch_size
+from fedrzo.client import Client, check_batch_size, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Gathered, Reply, weighted_mean
 from fedrzo.hierarchical import Bilevel
@@ -236,16 +236,16 @@ class FedRZObl(LowerClosing, SendsScalars):
         y = level.sets.project(client.index, y)
         y_plus, y_minus = level.split(y)
 
-        def local_step(k: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def local_step(k: Any, sample: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             x, slopes = carry
-            sample = client.sample(jax.random.fold_in(key, k), self.batch_size)  # line 7
             difference = client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
             found = slope(x.size, self.smoothing, difference)  # line 8: times v
             slopes = slopes.at[jnp.minimum(k, numbers - 1)].add(found)
             return self.descend(x, found * v, client.project(x), client.round), slopes  # line 9
 
         steps = at(self.local_steps, client.round)
-        x, slopes = jax.lax.fori_loop(0, steps, local_step, (x, jnp.zeros(numbers, x.dtype)))
+        begin = (x, jnp.zeros(numbers, x.dtype))
+        x, slopes = take_steps(client, key, steps, self.batch_size, local_step, begin)  # line 6; and 7: xi_{i,k}
         # Positive where Y is empty, which the server must learn of; nothing is sent where y has no constraint.
         return x, slopes, None if level.sets.free else level.sets.violation(client.index, y)
 

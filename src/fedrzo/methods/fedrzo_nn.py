@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import (
     Schedule,
@@ -69,16 +69,19 @@ class FedRZOnn(SendsScalars):
         """Algorithm 1, lines 4-8: what client i does in round r."""
         del memory
         steps = at(self.local_steps, client.own_round)
-        x = jax.lax.fori_loop(0, steps, lambda k, x: self.local_step(client, key, k, x)[0], x)  # line 4
+
+        def step(k: Any, sample: Any, keys: jax.Array, x: jax.Array) -> jax.Array:
+            return self.local_step(client, k, sample, keys, x)[0]
+
+        x = take_steps(client, key, steps, self.batch_size, step, x, also=self.draw)  # line 4; and 5: xi_{i,k}
         return Reply(x, **self.counts(client, steps, 0))
 
-    def local_step(self, client: Client, key: jax.Array, k: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
+    def local_step(
+        self, client: Client, k: Any, sample: Any, keys: jax.Array, x: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Any]:
         """Algorithm 1, lines 5-7; returns x, the slopes along its directions, and nothing solved below."""
-        step_key = jax.random.fold_in(key, k)
-        sample = client.sample(step_key, self.batch_size)  # line 5: xi_{i,k}
-        g, slopes = estimate(
-            client, step_key, x, sample, self.smoothing, self.directions
-        )  # lines 5 and 6: v_{i,k}, g_{i,k}
+        del k
+        g, slopes = estimate(client, keys, x, sample, self.smoothing)  # lines 5 and 6: v_{i,k}, g_{i,k}
         return self.descend(x, g, client.project(x), client.own_round), slopes, 0  # line 7
 
     def counts(self, client: Client, steps: Any, solved: Any) -> dict[str, Any]:

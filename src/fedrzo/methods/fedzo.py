@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, State, at, check_zeroth_order, count, method, set_fields, static
 from fedrzo.smoothing import estimate_one_sided
@@ -53,11 +53,10 @@ class FedZO(Method):
         eta = at(self.stepsize, client.own_round)
         steps = at(self.local_steps, client.own_round)
 
-        def local_step(k: Any, x: jax.Array) -> jax.Array:
-            step_key = jax.random.fold_in(key, k)
-            sample = client.sample(step_key, self.batch_size)
+        def local_step(k: Any, sample: Any, step_key: jax.Array, x: jax.Array) -> jax.Array:
+            del k
             return x - eta * estimate_one_sided(client, step_key, x, sample, self.smoothing, self.directions)
 
-        moved = jax.lax.fori_loop(0, steps, local_step, x) - x
+        moved = take_steps(client, key, steps, self.batch_size, local_step, x, also=lambda step_key: step_key) - x
         evaluations = (self.directions + 1) * steps * client.cost(self.batch_size)
         return Reply(moved, evaluations=evaluations, steps=steps)

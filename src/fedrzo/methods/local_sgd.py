@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import FULL, Client
+from fedrzo.client import FULL, Client, take_steps
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Schedule, State, at, method, static
 from fedrzo.methods.lower import GradientMethod, Plan, local_schedule
@@ -87,20 +87,20 @@ class LocalSGD(GradientMethod):
         return 1 / (c.smoothness + c.modulus * t / 2)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
-        """Algorithm 3, lines 2-11."""
+        """Algorithm 3, lines 2-9."""
         del r
-        return State(federation.average(self.client_steps, state.x))  # lines 3, 7 and 9
+        return State(federation.average(self.client_steps, state.x))  # lines 3, 6 and 8
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
-        """Algorithm 3, lines 4-8."""
+        """Algorithm 3, lines 4-7."""
         del memory
         steps, first = local_schedule(self, client)
         r = client.round if self.schedule else client.own_round
 
-        def local_step(t: Any, y: jax.Array) -> jax.Array:
+        def local_step(t: Any, batch: Any, y: jax.Array) -> jax.Array:
             y = client.project(y)
-            gradient = client.gradient(y, client.sample(jax.random.fold_in(key, t), self.batch_size))
+            gradient = client.gradient(y, batch)
             return y - self.step_length(r, first + t, steps) * gradient  # line 5
 
-        y = jax.lax.fori_loop(0, steps, local_step, y)
+        y = take_steps(client, key, steps, self.batch_size, local_step, y)  # line 4
         return Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)

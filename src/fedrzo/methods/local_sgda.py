@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.hierarchical import Minimax
@@ -110,11 +110,11 @@ class LocalSGDA(Method):
         steps = at(self.local_steps, client.round)
         local_step = self.plain_step if self.momentum is None else self.momentum_step
 
-        def step(t: Any, state: SGDAState) -> SGDAState:
-            sample = client.sample(jax.random.fold_in(key, t), self.batch_size)
+        def step(t: Any, sample: Any, state: SGDAState) -> SGDAState:
+            del t
             return local_step(client, state, sample, down, up)
 
-        state = jax.lax.fori_loop(0, steps, step, state)
+        state = take_steps(client, key, steps, self.batch_size, step, state)
         return Reply(state, gradients=steps * client.cost(self.batch_size), steps=steps)
 
     def plain_step(self, client: Client, state: SGDAState, sample: Any, down: Any, up: Any) -> SGDAState:

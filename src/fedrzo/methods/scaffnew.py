@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import FULL, Client
+from fedrzo.client import FULL, Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, State, at, batch, constant, count, method, set_fields, static
@@ -126,11 +126,11 @@ class Scaffnew(Method):
         h = jnp.where(client.own_round > 0, h + self.p / self.gamma * (x - x_hat), h)
         steps = self.flips(client.common)
 
-        def local_step(t: Any, x: jax.Array) -> jax.Array:
-            gradient = client.gradient(x, client.sample(jax.random.fold_in(key, t), self.batch_size))
+        def local_step(t: Any, batch: Any, x: jax.Array) -> jax.Array:
+            del t
             return x - self.gamma * (
-                gradient - h
+                client.gradient(x, batch) - h
             )  # x_hat_i = x_i - gamma (grad f_i(x_i) - h_i); on tails x_i = x_hat_i
 
-        x_hat = jax.lax.fori_loop(0, steps, local_step, x)
+        x_hat = take_steps(client, key, steps, self.batch_size, local_step, x)
         return Reply(x_hat, memory=(x_hat, h), gradients=steps * client.cost(self.batch_size), steps=steps)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, at, batch, constant, count, method, positive, set_fields, static
@@ -82,14 +82,15 @@ class Scaffold(Method):
         """Corrected local steps, then a new control; the client's memory is c_i."""
         eta, steps = at(self.stepsize, client.own_round), at(self.local_steps, client.own_round)
 
-        def gradient(t: Any, y: jax.Array) -> jax.Array:
-            return client.gradient(y, client.sample(jax.random.fold_in(key, t), self.batch_size))
+        def local_step(t: Any, batch: Any, y: jax.Array) -> jax.Array:
+            del t
+            return y - eta * (client.gradient(y, batch) - memory + c)  # y_i <- y_i - eta_l (g_i(y_i) - c_i + c)
 
-        def local_step(t: Any, y: jax.Array) -> jax.Array:
-            return y - eta * (gradient(t, y) - memory + c)  # y_i <- y_i - eta_l (g_i(y_i) - c_i + c)
-
-        y = jax.lax.fori_loop(0, steps, local_step, x)
+        y = take_steps(client, key, steps, self.batch_size, local_step, x)
         # c_i+ <- (1) g_i(x), or (2) c_i - c + (x - y_i) / (K eta_l), which is the mean of the gradients above
-        control = gradient(steps, x) if self.option == 1 else memory - c + (x - y) / (steps * eta)
+        if self.option == 1:
+            control = client.gradient(x, client.sample(jax.random.fold_in(key, steps), self.batch_size))
+        else:
+            control = memory - c + (x - y) / (steps * eta)
         gradients = (steps + (self.option == 1)) * client.cost(self.batch_size)
         return Reply((y - x, control - memory), memory=control, gradients=gradients, steps=steps)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrzo.catchup import Either, Missed
-from fedrzo.client import Client
+from fedrzo.client import Client, take_steps
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import State
 from fedrzo.methods.fedrzo import FedRZO
@@ -42,11 +42,22 @@ class SendsScalars(FedRZO):
     own way (`replay_steps`, `client_points`, `client_scalars`).
     """
 
+    batch_size: Any
     communication: str
     scalars: Any
 
-    def local_step(self, client: Client, key: jax.Array, k: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
-        """Take step k of a client's round from x; returns x, the slopes, and the lower-level steps per scenario."""
+    def local_step(
+        self, client: Client, k: Any, sample: Any, keys: jax.Array, x: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Any]:
+        """Take step k of a client's round from x; returns x, the slopes, and the lower-level steps per scenario.
+
+        Args:
+            client: whose step.
+            k: the step.
+            sample: its batch.
+            keys: of its directions.
+            x: where it begins.
+        """
         raise TypeError(f"{type(self).__name__} does not define local_step")
 
     def counts(self, client: Client, steps: Any, solved: Any) -> dict[str, Any]:
@@ -67,6 +78,10 @@ class SendsScalars(FedRZO):
         """Return the average that a client starts from, where it rebuilds the next ones by itself."""
         plan = self.scalars
         return None if plan is None or plan.kept == 0 else jnp.asarray(problem.x0, self.precision_of(problem))
+
+    def draw(self, step_key: jax.Array) -> jax.Array:
+        """Return the keys of a local step's directions."""
+        return jax.vmap(lambda j: jax.random.fold_in(step_key, j))(jnp.arange(self.slopes_per_step))
 
     @property
     def slopes_per_step(self) -> int:
@@ -89,13 +104,14 @@ class SendsScalars(FedRZO):
             lost = lost_track(shared, x)
         start = x
 
-        def step(k: Any, carry: tuple) -> tuple:
+        def step(k: Any, sample: Any, keys: jax.Array, carry: tuple) -> tuple:
             x, slopes, solved = carry
-            x, found, taken = self.local_step(client, key, k, x)
+            x, found, taken = self.local_step(client, k, sample, keys, x)
             return x, slopes.at[k].set(found), solved + taken
 
         nothing = jnp.zeros((plan.steps, self.slopes_per_step), x.dtype)
-        x, slopes, solved = jax.lax.fori_loop(0, plan.steps, step, (x, nothing, jnp.zeros((), x.dtype)))
+        begin = (x, nothing, jnp.zeros((), x.dtype))
+        x, slopes, solved = take_steps(client, key, plan.steps, self.batch_size, step, begin, self.draw)
         value = Either(slopes, x, lost | jnp.logical_not(plan.tell(client)))
         return Reply(value, memory=start if plan.kept else None, **self.counts(client, plan.steps, solved))
 
@@ -122,7 +138,7 @@ class SendsScalars(FedRZO):
         key = jax.random.fold_in(jax.random.wrap_key_data(record.key), record.ids[i])
 
         def step(k: Any, y: jax.Array) -> jax.Array:
-            g = from_slopes(record.slopes[i, k], jax.random.fold_in(key, k), y, self.smoothing)
+            g = from_slopes(record.slopes[i, k], self.draw(jax.random.fold_in(key, k)), y, self.smoothing)
             return self.descend(y, g, self.scalars.project(record.ids[i], y), r)
 
         return jax.lax.fori_loop(0, self.scalars.steps, step, x)

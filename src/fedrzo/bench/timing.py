@@ -1,0 +1,63 @@
+"""What the benchmarks of speed share: contestants take turns in one process, and medians are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrzo.errors import InputError
+from fedrzo.files import check_writable, write_file
+
+
+def check_fixed(name: str, given: Any, budget: int | None, seeds: int, out: str | Path | None) -> None:
+    """Refuse options that a benchmark of fixed size does not take; `given` is whether a problem was named."""
+    if given or budget is not None or seeds != 1:
+        raise InputError(f"bench {name}: it takes no problem, --budget or --seeds; pass --quick for fewer repetitions")
+    if out is not None:
+        check_writable(Path(out), "--out")
+
+
+def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:
+    """Write what was found, where a folder was given."""
+    if out is not None:
+        write_file(Path(out) / f"{name}.json", json.dumps(found, indent=1).encode())
+
+
+def medians(contestants: Mapping[str, Callable[[], Any]], repetitions: int) -> dict[str, float]:
+    """Return the median seconds of each contestant. They take turns, so that a busy machine hits them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for i in range(repetitions + 1):
+        for name, go in contestants.items():
+            start = time.perf_counter()
+            jax.block_until_ready(go())
+            if i:  # the first time compiles
+                seconds[name].append(time.perf_counter() - start)
+    return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def use_cores() -> list:
+    """Return the devices; on a CPU one for each core, unless JAX has started already."""
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    return jax.devices()
+
+
+def plain(name: str) -> ModuleType:
+    """Load a plain version, which lies beside the package in a checkout."""
+    path = Path(__file__).parents[3] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InputError(f"bench: found no {path}; run it from a checkout, which has what it compares with")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
