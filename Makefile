@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Some tests wait for other processes: one worker more than there are cores.
 WORKERS ?= 3
 
-.PHONY: help demo report test test-slow test-flower lint types format clean
+.PHONY: help demo report test test-slow test-flower examples notebooks docs lint types format dist check-dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,9 +34,18 @@ test-slow: $(READY) ## the tests that take minutes
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
 	$(BIN)/python -m pytest tests/flower -m flower
 
+examples: $(READY) ## run all examples anew; the figures of the documentation, in docs/figures/ (needs PyTorch)
+	$(BIN)/python examples/build.py figures docs/figures
+
+notebooks: $(READY) ## the examples as executed notebooks, in build/notebooks/ (needs PyTorch)
+	$(BIN)/python examples/build.py notebooks build/notebooks
+
 lint: $(READY) ## linter and formatter, as CI runs them
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+docs: $(READY) ## the documentation, with warnings as errors, as a site that can be read offline: site/index.html
+	$(BIN)/properdocs build --strict -f mkdocs.yml
 
 types: $(READY) ## type checker
 	$(BIN)/mypy
@@ -45,5 +54,12 @@ format: $(READY) ## format in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+dist: $(READY) ## wheel and sdist, in dist/
+	rm -rf dist
+	$(BIN)/python -m build
+
+check-dist: dist ## the wheel in a clean environment without a compiler: a solve, its size and its import time
+	$(BIN)/python benchmarks/install.py dist/*.whl
+
 clean: ## remove what the targets made
-	rm -rf $(VENV) demo runs dist build
+	rm -rf $(VENV) demo runs dist build site

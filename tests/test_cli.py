@@ -207,7 +207,7 @@ def test_solve_takes_the_files_method_rounds_and_other_problems(call, fails, use
         ("x = 1\nimport nothing_of_the_kind\n", "line 2: ModuleNotFoundError: No module named 'nothing_of_the_kind'"),
         ("x = 1\ndef f(:\n", "line 2: SyntaxError: invalid syntax"),
         ("import sys\nsys.exit('no')\n", "line 2: SystemExit: no"),
-        (USER_FILE.replace("jnp.abs", "undefined"), "line 8: NameError: name 'undefined' is not defined"),
+        (USER_FILE.replace("jnp.abs", "undefined"), "line 8: loss: calling loss(x, batch) failed: NameError: name 'undefined'"),
         (USER_FILE.replace("jnp.abs(x - batch)", "jnp.ones(2) @ jnp.ones(3)"), "line 8: loss: calling loss(x, batch) failed:"),
         (USER_FILE.replace("Nonsmooth(loss", "Nonsmooth(3"), "line 10: loss: found int, which cannot be called"),
         (USER_FILE.replace("problem =", "problme ="), "does not define problem; did you mean 'problme'?"),

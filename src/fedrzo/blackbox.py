@@ -1,17 +1,26 @@
-"""Losses that JAX cannot trace: any Python callable on NumPy arrays."""
+"""Losses that JAX cannot trace: any Python callable on NumPy arrays.
+
+What goes wrong inside a callback reaches Python as a long error of the compiler, or later, or both. The error itself is
+therefore kept where it happens, and told by `telling` where compiled code was started.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.errors import FedrzoError
+from fedrzo.arguments import check_function
+from fedrzo.errors import BlackboxError
+
+FAILURES: list[tuple[str, Exception]] = []  # of black boxes, that have not been told yet
 
 
 def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Callable[..., jax.Array]:
@@ -27,6 +36,7 @@ def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Callable[..., 
     Returns:
         A loss to be passed to a problem.
     """
+    check_function(fn, "blackbox")
 
     @functools.wraps(fn)
     def loss(*arguments: Any) -> jax.Array:
@@ -41,6 +51,30 @@ def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Callable[..., 
 
     loss.is_blackbox = True  # type: ignore[attr-defined]
     return loss
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """Turn what comes of a black box's error into one line, with that error as the cause."""
+    earlier, log = len(FAILURES), logging.getLogger("jax._src.callback")  # it would log a traceback as well
+    disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    except Exception as error:
+        found = FAILURES[earlier:]
+        del FAILURES[earlier:]
+        if not found or isinstance(error, BlackboxError):
+            raise
+        name, first = found[0]
+        if isinstance(first, BlackboxError):
+            raise first from None
+        line = " ".join(str(first).split()) or "no message"
+        raise BlackboxError(
+            f"blackbox: {name} raised {type(first).__name__}: {line}; it must return a loss at every point it is asked for: "
+            "repair it, or catch the error in it and return a large loss"
+        ) from first
+    finally:
+        log.disabled = disabled
 
 
 def _to_words(leaf: jax.Array) -> jax.Array:
@@ -58,27 +92,46 @@ class Host:
     dtype: np.dtype
     vectorized: bool
 
+    @property
+    def name(self) -> str:
+        """How the user calls the function."""
+        return getattr(self.fn, "__name__", "fn")
+
     def __call__(self, *words: Any) -> np.ndarray:
         """Rebuild the arguments, call the function, and check what it returns."""
         leaves = [self._array(word, *known) for word, known in zip(words, self.signature, strict=True)]
         lead = leaves[0].shape[: leaves[0].ndim - len(self.signature[0][0])]
         if self.vectorized:  # fold however many batch axes JAX added into one
             leaves = [leaf.reshape(-1, *shape) for leaf, (shape, _) in zip(leaves, self.signature, strict=True)]
-        with jax.enable_x64(self.dtype == np.float64):
-            value = np.asarray(self.fn(*jax.tree.unflatten(self.treedef, leaves)), self.dtype)
-        points = (leaves[0].shape[0],) if self.vectorized else ()
-        if value.size != int(np.prod(points)):
-            name, wanted = (
-                getattr(self.fn, "__name__", "fn"),
-                f"{points[0]} numbers" if points else "one number",
-            )
-            raise FedrzoError(f"blackbox: {name} returned shape {value.shape}; it must return {wanted}")
+        try:
+            value = self._value(leaves)
+        except Exception as error:
+            FAILURES.append((self.name, error))
+            raise
         value = np.ascontiguousarray(value.reshape(lead))
         return (
             value.view(np.uint32).reshape(*lead, 2) if self.dtype.itemsize == 8 else value.view(np.uint32).reshape(lead)
         )
 
+    def _value(self, leaves: list[np.ndarray]) -> np.ndarray:
+        """Return what the function returns, as an array of the right size."""
+        with jax.enable_x64(self.dtype == np.float64):
+            found = self.fn(*jax.tree.unflatten(self.treedef, leaves))
+        points = (leaves[0].shape[0],) if self.vectorized else ()
+        wanted = f"{points[0]} numbers" if points else "one number"
+        if found is None:
+            raise BlackboxError(f"blackbox: {self.name} returned None; it must return {wanted}: is a `return` missing?")
+        try:
+            value = np.asarray(found, self.dtype)
+        except (TypeError, ValueError):
+            raise BlackboxError(
+                f"blackbox: {self.name} returned {type(found).__name__}; it must return {wanted}"
+            ) from None
+        if value.size != int(np.prod(points)):
+            raise BlackboxError(f"blackbox: {self.name} returned shape {value.shape}; it must return {wanted}")
+        return value
+
     @staticmethod
     def _array(words: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        array = np.ascontiguousarray(words)
-        return array.view(dtype)[..., 0] if dtype.itemsize == 8 else array
+        # NumPy's `ascontiguousarray` makes a vector of a scalar: only pairs of words, which are vectors already, go through it.
+        return np.ascontiguousarray(words).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(words)

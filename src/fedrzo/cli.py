@@ -9,24 +9,20 @@ import contextlib
 import json as jsonlib
 import sys
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from fedrzo import output
+from fedrzo import output, solve
+from fedrzo.builtin import built_in
+from fedrzo.commands import Data, Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, note
 from fedrzo.deploy import commands as deploy
-from fedrzo.errors import FedrzoError, InputError, MissingExtraError, nearest
-
-if TYPE_CHECKING:
-    from fedrzo.experiments import Outcome, Task
-    from fedrzo.spec import Spec
+from fedrzo.errors import FedrzoError, InputError, nearest
 
 REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
-BENCHES = ("methods", "theory", "zo", "communication")
-SOLVE_ROUNDS = 200
-# Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
-SOLVE_METHOD: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
+BENCHES = ("methods", "theory", "zo", "communication", "peers", "growth")
 
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -37,30 +33,15 @@ app = typer.Typer(
 app.add_typer(deploy.app, name="deploy")
 
 
-def _spec_names(incomplete: str) -> list[str]:
-    from fedrzo.spec import built_in
-
-    return [name for name in built_in() if name.startswith(incomplete)]
+def _one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what a shell asks for names that begin as typed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 Source = Annotated[
-    str, typer.Argument(metavar="NAME|SPEC.toml", help="A built-in spec, or a file.", autocompletion=_spec_names)
+    str,
+    typer.Argument(metavar="NAME|SPEC.toml", help="A built-in spec, or a file.", autocompletion=_one_of(built_in())),
 ]
-File = Annotated[
-    str, typer.Argument(metavar="FILE.py[:NAME]", help="Defines `problem` (or NAME); maybe `method`, `rounds`.")
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a value: method.stepsize=0.01. Repeatable."),
-]
-Seeds = Annotated[int | None, typer.Option(help="Run with so many seeds; report the mean and its 95 % interval.")]
-Seed = Annotated[int | None, typer.Option(help="The (first) seed.")]
-Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
-Data = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the data sets are.")]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write results, checkpoints and the figure there.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in DIR.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def main(args: list[str] | None = None) -> int:
@@ -97,7 +78,7 @@ def _options(
 def list_(json: Json = False) -> None:
     """List problems, methods and built-in specs."""
     from fedrzo import methods, zoo
-    from fedrzo.spec import Spec, built_in
+    from fedrzo.spec import Spec
 
     known = {
         "problems": zoo.describe(),
@@ -134,41 +115,23 @@ def run(
     given = {"run.seed": seed, "run.rounds": rounds, "problem.data": data and jsonlib.dumps(str(data))}
     changes = [f"{key}={value}" for key, value in given.items() if value is not None]
     spec = Spec.read(source).override(*(settings or []), *changes)
-    outcomes = _execute(tasks(spec), seeds, out, resume, quiet, spec)
+    outcomes = execute(tasks(spec), seeds, out, resume, quiet, spec)
     output.report(spec.title, outcomes, seeds, json)
 
 
-@app.command()
-def solve(
-    file: File,
-    settings: Settings = None,
-    seeds: Seeds = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    out: Out = None,
-    resume: Resume = False,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
-    """Solve the problem that a Python file defines."""
-    from fedrzo.experiments import Task
-    from fedrzo.userfile import UserFile
-
-    # What the file prints must not end up between the braces of a JSON object.
-    with contextlib.redirect_stdout(sys.stderr):
-        user = UserFile(file)
-        with user.blame():
-            method = _solve_method(user.method, settings or [])
-            length = next(n for n in (rounds, user.rounds, SOLVE_ROUNDS) if n is not None)
-            task = Task(type(method).__name__, method, user.problem, length, seed or 0)
-            _note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
-            outcomes = _execute([task], seeds, out, resume, quiet)
-    output.report(user.path.name, outcomes, seeds, json)
+for command in (solve.new, solve.check, solve.solve):
+    app.command()(command)
 
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"What to reproduce: {', '.join(REPRODUCTIONS)}, or all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"What to reproduce: {', '.join(REPRODUCTIONS)}, or all.",
+            autocompletion=_one_of((*REPRODUCTIONS, "all")),
+        ),
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")
     ] = False,
@@ -207,7 +170,7 @@ def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: 
         find(needed, data, True)
     if len(found) > 1:
         minutes = sum(module.MINUTES[0 if quick else 1] for module in found.values())
-        _note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
+        note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
     return found
 
 
@@ -221,7 +184,7 @@ def _reproduce(
     try:
         return module.run(lab)
     except KeyboardInterrupt:
-        _note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
+        note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
         raise
 
 
@@ -281,43 +244,6 @@ def bench(
     print("\n".join(module.remarks(found)))
 
 
-def _solve_method(method: Any, settings: list[str]) -> Any:
-    """Return the file's method, or the default one, with `--set method.FIELD=VALUE` applied."""
-    import dataclasses
-
-    from fedrzo.methods import FedRZOnn, Method
-    from fedrzo.settings import read_setting
-
-    method = FedRZOnn(**SOLVE_METHOD) if method is None else method
-    if not isinstance(method, Method):
-        raise InputError(f"method: found {type(method).__name__}; set it to fz.FedRZOnn(...) or another method")
-    known = [f"method.{field.name}" for field in dataclasses.fields(method)]  # type: ignore[arg-type]
-    changes = dict(read_setting(text) for text in settings)
-    for key in changes:
-        if key not in known:
-            raise InputError(f"--set {key}: {type(method).__name__} has no such field{nearest(key, known)}")
-    values = {key.removeprefix("method."): value for key, value in changes.items()}
-    return dataclasses.replace(method, **values)  # type: ignore[type-var]
-
-
-def _execute(
-    tasks: list[Task], seeds: int | None, out: Path | None, resume: bool, quiet: bool, spec: Spec | None = None
-) -> list[Outcome]:
-    from fedrzo.experiments import draw, execute
-
-    try:
-        outcomes = execute(tasks, seeds, out, resume, not quiet, spec)
-    except KeyboardInterrupt:
-        _note("fedrzo: interrupted" + (f"; go on with --resume --out {out}" if out else ""), quiet=False)
-        raise
-    if out is not None:
-        try:
-            draw(outcomes, out)
-        except MissingExtraError as error:
-            _note(f"no figure: {error}", quiet=False)
-    return outcomes
-
-
 def _usage(error: Any) -> str:
     """Return a usage error in the words of the other errors."""
     where = error.ctx.command_path if error.ctx else "fedrzo"
@@ -325,11 +251,6 @@ def _usage(error: Any) -> str:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
         return f"{error.option_name}: {where} has no such option{nearest(error.option_name, known)}"
     return f"{error.format_message().rstrip('.')} (see {where} --help)"
-
-
-def _note(text: str, quiet: bool) -> None:
-    if not quiet:
-        print(text, file=sys.stderr)
 
 
 def _fail(message: str) -> int:

@@ -15,8 +15,16 @@ class InputError(FedrzoError, ValueError):
     """An argument cannot be used; nothing was started or written."""
 
 
+class SignatureError(InputError, TypeError):
+    """An argument is misspelt, missing or one too many: what Python itself calls a TypeError."""
+
+
 class MissingExtraError(FedrzoError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class BlackboxError(FedrzoError):
+    """A black box raised an error, which is the cause of this one, or returned what is not a loss."""
 
 
 class CheckpointError(FedrzoError):

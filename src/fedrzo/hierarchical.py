@@ -11,12 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
+from fedrzo.arguments import call_user, check_function, named
 from fedrzo.errors import InputError
+from fedrzo.inputs import (
+    Data,
+    Loss,
+    PyTree,
+    check_data,
+    check_loss,
+    flat_set,
+    flat_start,
+    lower_constant,
+    one_sample,
+)
 from fedrzo.lowerlevel import LowerLevel
 from fedrzo.minimise import minimise, numeric_gradient
 from fedrzo.monitor import mean_gradient, mean_loss, worst_distance
-from fedrzo.problems import INSIDE, Data, Loss, Problem, PyTree, check_data, check_function, check_loss
-from fedrzo.pytrees import Layout, as_float, traced
+from fedrzo.problems import INSIDE, Problem
+from fedrzo.pytrees import traced
 
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
 
@@ -25,6 +37,7 @@ class Hierarchical(Problem):
     """What problems with a lower level share: y, its sets, and the constants of the lower level."""
 
     hierarchical = True
+    usual = "FedRZObl"
 
     def _set_lower(
         self,
@@ -34,19 +47,24 @@ class Hierarchical(Problem):
         modulus: float | None,
         smoothness: float | None,
     ) -> None:
-        self.lower_layout = Layout.of(y0, "y0")
-        self.y0 = self.lower_layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, "y0"), y0))
+        self.lower_layout, self.y0 = flat_start(y0, "y0")
+        if isinstance(lower_constraint, type):
+            raise InputError(
+                f"lower_constraint: found the class {lower_constraint.__name__}; pass a set, such as fz.sets.Box(-1, 1)"
+            )
         self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
         self.lower_set = None
         if lower_constraint is not None and self.lower_set_fn is None:
-            self.lower_set = _flat_set(lower_constraint, y0, self.lower_layout, "lower_constraint")
+            self.lower_set = flat_set(lower_constraint, y0, self.lower_layout, "lower_constraint")
         self.lower_domain = None
         if lower_domain is not None:
-            self.lower_domain = _flat_set(lower_domain, self.layout.unravel(self.x0), self.layout, "lower_domain")
-        for name, constant in (("modulus", modulus), ("smoothness", smoothness)):
-            if constant is not None and not constant > 0:
-                raise InputError(f"{name}: found {constant!r}; pass a positive number, or None to have it estimated")
-        self.modulus, self.smoothness = modulus, smoothness
+            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), self.layout, "lower_domain")
+        self.modulus, self.smoothness = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
+        if self.modulus is not None and self.smoothness is not None and self.modulus > self.smoothness:
+            raise InputError(
+                f"modulus: found {modulus}, above smoothness {smoothness}; no function is more convex than it is smooth: check "
+                "both, or leave them out to have them estimated"
+            )
 
     def value(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:  # type: ignore[override]
         """Return the upper loss of one batch at flat x and y."""
@@ -56,8 +74,9 @@ class Hierarchical(Problem):
         """Return Y(x), or Y(x, xi), as a set of flat vectors."""
         if self.lower_set_fn is None:
             return sets.Reals() if self.lower_set is None else self.lower_set
-        found = self.lower_set_fn(self.layout.unravel(x), *scenario)
-        return _flat_set(
+        call = "lower_constraint(x, xi)" if scenario else "lower_constraint(x)"
+        found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(x), *scenario)
+        return flat_set(
             found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), self.lower_layout, "lower_constraint"
         )
 
@@ -98,6 +117,7 @@ class Bilevel(Hierarchical):
         name: how the problem is called in tables.
     """
 
+    @named
     def __init__(
         self,
         loss: Loss,
@@ -171,9 +191,10 @@ class Bilevel(Hierarchical):
     def check_lower(self) -> None:
         """Try both losses and Y at x0, before the first round."""
         x, y = jnp.asarray(self.x0, float), jnp.asarray(self.y0, float)
-        check_loss(lambda batch: self.value(x, y, batch), self.data, "loss", "loss(x, y, batch)")
-        trees = self.layout.unravel(self.into_domain(x)), self.lower_layout.unravel(y)
-        check_loss(lambda batch: self.lower_fn(*trees, batch), self.lower_data, "lower", "lower(x, y, batch)")
+        trees = self.layout.unravel(x), self.lower_layout.unravel(y)
+        check_loss(self.loss_fn, "loss", "loss(x, y, batch)", *trees, one_sample(self.data))
+        trees = self.layout.unravel(self.into_domain(x)), trees[1]
+        check_loss(self.lower_fn, "lower", "lower(x, y, batch)", *trees, one_sample(self.lower_data))
 
     def feasible_lower(self) -> np.ndarray:
         """Return y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""
@@ -211,6 +232,7 @@ class Minimax(Bilevel):
     Args: as for `Bilevel`; `modulus` is the strong concavity in y.
     """
 
+    @named
     def __init__(
         self,
         loss: Loss,
@@ -222,11 +244,15 @@ class Minimax(Bilevel):
         lower_domain: Any = None,
         modulus: float | None = None,
         smoothness: float | None = None,
-        **more: Any,
+        *,
+        weights: str = "uniform",
+        test: PyTree = None,
+        metrics: Mapping[str, Callable] | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(
-            loss, Negative(check_function(loss, "loss")), data, x0, y0, constraint, None,
-            lower_constraint, lower_domain, modulus, smoothness, **more,
+            loss, Negative(check_function(loss, "loss")), data, x0, y0, constraint, None, lower_constraint, lower_domain,
+            modulus, smoothness, weights=weights, test=test, metrics=metrics, name=name,
         )  # fmt: skip
 
 
@@ -248,11 +274,3 @@ class Negative:
 
     def __hash__(self) -> int:
         return hash((Negative, self.loss))
-
-
-def _flat_set(given: Any, example: PyTree, layout: Layout, argument: str) -> sets.Set:
-    if not isinstance(given, sets.Set):
-        raise InputError(f"{argument}: found {type(given).__name__}; pass a set such as fz.sets.Box(-1, 1)")
-    flat = sets.flatten_set(given, example, argument)
-    flat.check(layout.size, argument)
-    return flat

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,25 @@ import numpy as np
 
 from fedrzo.checkpoint import Checkpoint
 from fedrzo.errors import CheckpointError, DivergedError, InputError
+from fedrzo.interrupt import Interrupt
 from fedrzo.progress import Bar
 from fedrzo.results import History, Result
 
 Row = dict[str, int | float]
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
+
+
+def trouble(method: Any, session: Any) -> str | None:
+    """Say after which round a single run could not go on, and why; None if all is well."""
+    record = session.progress()[0]
+    if int(record.trouble) < 0:
+        return None
+    largest = float(np.abs(record.x_good).max())
+    reason = method.diagnose(session.states()[0], record.x_good) or (
+        f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
+        "non-finite values"
+    )
+    return f"stopped after round {int(record.trouble)}: {reason}"
 
 
 class Job:
@@ -37,7 +49,7 @@ class Job:
         self.began = time.perf_counter()
         self.stored = -math.inf
         self.chunk_seconds: list[float] = []
-        self.whole = True  # whether session and histories belong together, so that they can be stored
+        self.whole = False  # whether session and histories belong together, so that they can be stored
 
     @property
     def seconds(self) -> float:
@@ -57,7 +69,7 @@ class Job:
             )
         self.session.restore(stored.arrays, stored.round)
         self.session.recall(stored.notes)
-        self.histories = [History(columns) for columns in stored.histories]
+        self.histories, self.whole = [History(columns) for columns in stored.histories], True
         if stored.round % self.case.eval_every and stored.round < self.case.rounds:
             for history in self.histories:
                 if history.last["round"] == stored.round:
@@ -77,24 +89,34 @@ class Job:
                     )
 
     def go(self, progress: bool) -> None:
-        """Run to the end, or until `stop` says so."""
-        rounds = self.case.rounds
-        with Bar(rounds, self.session.round, progress) as bar, self._saving_on_interrupt():
-            if len(self.histories[0]) == 0:
-                self._append_rows()
-                self._check_finite_start()
-            elif self._is_due():  # the run ended after this round was stored, but before its row was
-                self._append_rows()
-            bar.show(self.session.round, self.histories[0].last)
-            while self.session.round < rounds and not (self.watch is not None and self.watch.done):
-                every = self.case.eval_every
-                self._chunk(min(every - self.session.round % every, rounds - self.session.round))
-                bar.show(self.session.round, self.histories[0].last)
-                if self.watch is None and self.case.stop is not None and self.case.stop(self.histories[0].last):
-                    break
-        self.store()
+        """Run to the end, until `stop` says so, or until Ctrl-C: a KeyboardInterrupt that says how to go on."""
+        with Bar(self.case.rounds, self.session.round, progress) as bar:
+            try:
+                with Interrupt(bar.tell) as interrupt:
+                    self._rounds(bar, interrupt)
+                    self.store()
+            except KeyboardInterrupt:  # the second one, or one that was not left to us
+                if self.whole:
+                    self.store()
+                raise self._interrupted() from None
+        if interrupt.asked:
+            raise self._interrupted()
 
-    def _chunk(self, rounds: int) -> None:
+    def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
+        rounds, every = self.case.rounds, self.case.eval_every
+        if len(self.histories[0]) == 0:
+            self._append_rows()
+            self._check_finite_start()
+        elif self._is_due():  # the run ended after this round was stored, but before its row was
+            self._append_rows()
+        bar.show(self.session.round, self.histories[0].last)
+        while self.session.round < rounds and not interrupt.asked and not (self.watch is not None and self.watch.done):
+            self._chunk(min(every - self.session.round % every, rounds - self.session.round), interrupt)
+            bar.show(self.session.round, self.histories[0].last)
+            if self.watch is None and self.case.stop is not None and self.case.stop(self.histories[0].last):
+                break
+
+    def _chunk(self, rounds: int, interrupt: Interrupt) -> None:
         start = time.perf_counter()
         self.whole = False
         every_round = getattr(self.session, "stores_every_round", False)
@@ -104,6 +126,8 @@ class Job:
             self._raise_trouble()
             if every_round:
                 self.store()
+                if interrupt.asked:
+                    break
         self.chunk_seconds.append(time.perf_counter() - start)
         self._append_rows()
         if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
@@ -140,17 +164,10 @@ class Job:
 
     def _raise_trouble(self) -> None:
         """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
-        records = self.session.progress()
-        if len(records) > 1 or int(records[0].trouble) < 0:
+        if len(self.case.methods) > 1 or (found := trouble(self.case.methods[0], self.session)) is None:
             return
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
-        largest = float(np.abs(records[0].x_good).max())
-        known = self.case.methods[0].diagnose(self.session.states()[0], records[0].x_good)
-        reason = known or (
-            f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
-            "non-finite values"
-        )
-        raise DivergedError(f"stopped after round {int(records[0].trouble)}: {reason}{kept}")
+        raise DivergedError(f"{found}{kept}")
 
     def store(self) -> None:
         """Write a checkpoint, if one is wanted."""
@@ -164,16 +181,20 @@ class Job:
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
 
-    @contextlib.contextmanager
-    def _saving_on_interrupt(self) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self.folder is not None and self.whole and len(self.histories[0]):
-                self.store()
-                print(f"\nstopped after round {self.session.round}; go on with resume=True, checkpoint={str(self.folder)!r}",
-                      file=sys.stderr)  # fmt: skip
-            raise
+    def _interrupted(self) -> KeyboardInterrupt:
+        """Return what Ctrl-C is answered with: how far the run is, and how to go on.
+
+        It is no class of its own: Python lets a script die of SIGINT, as a shell's loop expects, for this very class alone.
+        """
+        where = f"stopped after round {self.session.round} of {self.case.rounds}"
+        if self.folder is not None and self.stored > -math.inf:
+            return KeyboardInterrupt(
+                f"{where}; go on with the same call and resume=True, checkpoint={str(self.folder)!r}"
+            )
+        kept = "the exception's `result` holds what was reached (at a prompt: sys.last_value.result)"
+        return KeyboardInterrupt(
+            f"{where}; {kept if self.whole else 'nothing was kept'}; pass checkpoint=FOLDER to go on later"
+        )
 
     def _spec(self, i: int, engine: str) -> dict[str, Any]:
         events = self.session.notes().get("events")

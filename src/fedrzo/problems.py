@@ -6,10 +6,9 @@ clients' data and their private sets; x (and y) may be any pytree, of which meth
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.arguments import check_function, named
+from fedrzo.blackbox import telling
+from fedrzo.clientdata import check_numbers
 from fedrzo.errors import InputError
+from fedrzo.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.monitor import mean, mean_loss, worst_distance
-from fedrzo.pytrees import Layout, as_float, traced
+from fedrzo.pytrees import traced
 
-PyTree = Any
-Loss = Callable[..., jax.Array]
-Data = ClientData | Sampler
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
 
@@ -34,6 +33,7 @@ class Problem:
     copies = 1
     nested = False
     hierarchical = False
+    usual = "FedRZOnn"  # the method to take where none is named
 
     def __init__(
         self,
@@ -48,18 +48,28 @@ class Problem:
     ) -> None:
         self.loss_fn = check_function(loss, "loss")
         self.data = check_data(data, "data")
-        self.layout = Layout.of(x0, "x0")
-        self.x0 = self.layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, "x0"), x0))
+        self.layout, self.x0 = flat_start(x0, "x0")
         self.sets = set_family(constraint, x0, self.layout.size, data.clients)
         self.weights = weights
-        self.client_weights = _weights(weights, data)
-        self.test = test if test is None else jax.tree.map(np.asarray, test)
-        self.metrics = tuple((metrics or {}).items())
+        self.client_weights = client_weights(weights, data)
+        self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
+        self.metrics = tuple(
+            (key, check_function(metric, f"metrics: {key}")) for key, metric in (metrics or {}).items()
+        )
+        if self.metrics and test is None:
+            raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
         self.name = name or type(self).__name__
 
     def __repr__(self) -> str:
-        own = "" if self.sets.free else f", {self.sets.kinds} kind{'s' * (self.sets.kinds > 1)} of sets"
-        return f"{type(self).__name__}({self.name}: n = {self.dim}, {self.data!r}{own}, {self.layout.dtype})"
+        kind = type(self).__name__
+        name = "" if self.name == kind else f"{self.name}: "
+        below = f", {self.lower_layout.size} below" if hasattr(self, "lower_layout") else ""
+        own = (
+            ""
+            if self.sets.free
+            else f", sets: {', '.join(sorted({type(group).__name__ for group in self.sets.groups}))}"
+        )
+        return f"{kind}({name}n = {self.dim}{below}, {self.data!r}{own}, {self.layout.dtype})"
 
     @property
     def dim(self) -> int:
@@ -71,10 +81,15 @@ class Problem:
         """The paper's m: how many clients there are."""
         return self.data.clients
 
-    def precision(self) -> AbstractContextManager:
-        """Return the context in which this problem computes: float64 if x0 is, or if there is a lower level."""
+    @contextlib.contextmanager
+    def precision(self) -> Iterator[None]:
+        """Enter the context in which this problem computes: float64 if x0 is, or if there is a lower level.
+
+        There, an error of a black box is told in one line.
+        """
         wide = self.hierarchical or self.layout.dtype == np.float64
-        return jax.enable_x64(bool(wide or jax.config.read("jax_enable_x64")))
+        with telling(), jax.enable_x64(bool(wide or jax.config.read("jax_enable_x64"))):
+            yield
 
     def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
         """Return the loss of one batch at a flat x."""
@@ -138,6 +153,7 @@ class Nonsmooth(Problem):
         name: how the problem is called in tables.
     """
 
+    @named
     def __init__(
         self,
         loss: Loss,
@@ -175,78 +191,3 @@ class Nonsmooth(Problem):
 @jax.jit
 def _intersection(family: sets.SetFamily, x: jax.Array) -> jax.Array:
     return family.intersection(x)
-
-
-def check_loss(loss: Callable[[PyTree], Any], data: Data, argument: str, call: str) -> float:
-    """Try a loss on one sample of client 0, and say what is wrong with what it does."""
-    try:
-        value = jax.jit(loss)(data.sample(jax.random.key(0), 0, 0, 1))  # traced, as it will be in the run
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-        raise InputError(
-            f"{argument}: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with "
-            "jax.numpy, or wrap it: fz.blackbox(loss)"
-        ) from None
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{argument}: calling {call} failed: {str(error).splitlines()[0]}") from error
-    if jnp.shape(value) != ():
-        raise InputError(
-            f"{argument}: found shape {jnp.shape(value)}; it must return one number, the mean over its batch"
-        )
-    if not np.isfinite(float(value)):
-        raise InputError(
-            f"{argument}: found {float(value)} at x0; it must be finite there: check x0, the loss, or the data"
-        )
-    return float(value)
-
-
-def check_function(value: Any, argument: str) -> Callable:
-    """Return a function, or say what was found in its place."""
-    if not callable(value):
-        raise InputError(f"{argument}: found {type(value).__name__}, which cannot be called; pass a function")
-    return value
-
-
-def check_data(data: Any, argument: str) -> Data:
-    """Return clients' data, or say what was found in its place."""
-    if not isinstance(data, ClientData | Sampler):
-        raise InputError(
-            f"{argument}: found {type(data).__name__}; wrap it: fz.ClientData([samples of client 0, ...]), or fz.Sampler"
-        )
-    return data
-
-
-def set_family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.SetFamily:
-    """Read `constraint`: nothing, one set for all, or one per client."""
-    if constraint is None:
-        constraint = sets.Reals()
-    shared = isinstance(constraint, sets.Set | sets.Public)
-    if not shared and not isinstance(constraint, Sequence):
-        raise InputError(
-            f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client"
-        )
-    members = [constraint] if shared else list(constraint)
-    if not shared and len(members) != clients:
-        raise InputError(
-            f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client"
-        )
-    public = [isinstance(member, sets.Public) for member in members]
-    flat = []
-    for i, member in enumerate(members):
-        argument = "constraint" if shared else f"constraint of client {i}"
-        member = member.set if isinstance(member, sets.Public) else member
-        if not isinstance(member, sets.Set):
-            raise InputError(f"{argument}: found {type(member).__name__}; pass a set such as fz.sets.Box(-1, 1)")
-        flat.append(sets.flatten_set(member, example, argument))
-        flat[-1].check(dim, argument)
-    family = sets.stack_sets(flat)
-    return dataclasses.replace(family, public=np.broadcast_to(public, clients)) if any(public) else family
-
-
-def _weights(weights: str, data: Data) -> np.ndarray:
-    if weights == "uniform":
-        return np.full(data.clients, 1.0 / data.clients)
-    if weights == "samples" and isinstance(data, ClientData):
-        return np.asarray(data.sizes) / np.sum(data.sizes)
-    if weights == "samples":
-        raise InputError('weights: found "samples", but a Sampler has no sample counts; use "uniform"')
-    raise InputError(f'weights: found {weights!r}; pass "uniform" or "samples"')

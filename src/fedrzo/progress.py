@@ -1,7 +1,11 @@
-"""The progress bar: rounds, rounds per second, time left and the current loss, on standard error."""
+"""How far a run is, on standard error: a bar with the time left where somebody watches, else a line now and then."""
 
 from __future__ import annotations
 
+import datetime
+import importlib.util
+import sys
+import time
 from types import TracebackType
 from typing import Any
 
@@ -15,37 +19,90 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+LINE_SECONDS = 30.0  # between two lines where a bar cannot be drawn
+
+
+def is_wanted(progress: bool | None) -> bool:
+    """Tell whether to show anything: as asked, or, where nothing was said, if somebody watches."""
+    return _is_live(Console(stderr=True)) if progress is None else bool(progress)
+
+
+def _is_live(console: Console) -> bool:
+    """Tell whether a bar can move: in a terminal, and in a notebook that has what rich draws with there."""
+    if console.is_jupyter:
+        return importlib.util.find_spec("ipywidgets") is not None
+    return console.is_terminal and not console.is_dumb_terminal
+
 
 class Bar:
-    """A context that shows how far a run is; silent if not wanted."""
+    """A context that shows how far a run is.
+
+    Args:
+        rounds: of the whole run.
+        done: rounds that were done before.
+        wanted: False shows nothing; True a bar, or lines where a bar cannot move.
+    """
 
     def __init__(self, rounds: int, done: int, wanted: bool) -> None:
-        self.progress: Progress | None = None
-        if not wanted:
-            return
-        self.progress = Progress(
-            TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[loss]}"),
-            console=Console(stderr=True), refresh_per_second=4,
-        )  # fmt: skip
-        self.task = self.progress.add_task("run", total=rounds, completed=done, rate="", loss="")
+        self.rounds, self.first = rounds, done
+        console = Console(stderr=True)
+        self.lines = wanted and not _is_live(console)
+        self.bar = _bar(console) if wanted and not self.lines else None
+        self.line = ""
+        self.began = self.said = time.perf_counter()
+        if self.bar is not None:
+            self.task = self.bar.add_task("run", total=rounds, completed=done, rate="", note="")
+            self.fields = self.bar.tasks[0].fields
 
     def __enter__(self) -> Bar:
-        if self.progress is not None:
-            self.progress.start()
+        if self.bar is not None:
+            self.bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.progress is not None:
-            self.progress.stop()
+        if self.bar is not None:
+            self.bar.stop()
+        self._say()
 
     def show(self, done: int, row: dict[str, Any]) -> None:
         """Update to the newest row."""
-        if self.progress is None:
-            return
-        speed = self.progress.tasks[self.task].speed
         loss = f"loss {row['loss']:.5g}" if "loss" in row else ""
-        rate = f"{speed:.1f} rounds/s" if speed else ""
-        self.progress.update(self.task, completed=done, rate=rate, loss=loss)
+        if self.bar is not None:
+            speed = self.bar.tasks[self.task].speed
+            self.bar.update(self.task, completed=done, rate=f"{speed:.1f} rounds/s" if speed else "", note=loss)
+        if self.lines:
+            now = time.perf_counter()
+            self.line = self._line(done, loss, now - self.began)
+            if now - self.said >= LINE_SECONDS:
+                self.said = now
+                self._say()
+
+    def _line(self, done: int, loss: str, spent: float) -> str:
+        left = spent / (done - self.first) * (self.rounds - done) if done > self.first else 0.0
+        parts = [f"round {done}/{self.rounds}", loss, _clock(spent), f"{_clock(left)} left" if left else ""]
+        return ", ".join(filter(None, parts))
+
+    def _say(self) -> None:
+        if self.line:
+            print(self.line, file=sys.stderr, flush=True)
+            self.line = ""
+
+    def tell(self, text: str) -> None:
+        """Put a word where the loss stands; only sets a value, so that a signal handler may call it."""
+        if self.bar is not None:
+            self.fields["note"] = text
+
+
+def _bar(console: Console) -> Progress:
+    # A row may take minutes: over the usual half minute there would be no two of them to estimate the time left by.
+    return Progress(
+        TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+        console=console, refresh_per_second=4, speed_estimate_period=3600,
+    )  # fmt: skip
+
+
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))

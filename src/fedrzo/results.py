@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from fedrzo import show
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import write_folder
 from fedrzo.pytrees import describe, rebuild
@@ -56,6 +57,9 @@ class History:
 
     def __repr__(self) -> str:
         return f"History({len(self)} rows: {', '.join(self._columns)})"
+
+    def _repr_html_(self) -> str:
+        return show.history_html(self)
 
     @property
     def last(self) -> dict[str, int | float]:
@@ -129,8 +133,10 @@ class Result:
         return self.problem.lower(self.x, xi)
 
     def __repr__(self) -> str:
-        last = ", ".join(f"{name} = {_short(value)}" for name, value in self.history.last.items())
-        return f"Result({self.spec.get('method', '')} on {self.spec.get('problem', '')}: {last})"
+        return show.result_text(self)
+
+    def _repr_html_(self) -> str:
+        return show.result_html(self)
 
     def to_frame(self) -> Any:
         """Return the history as a pandas DataFrame."""
@@ -178,13 +184,18 @@ class Sweep:
     Attributes:
         settings: the swept values of each setting.
         results: for each setting, one `Result` per seed.
+        seeds: which, in that order; None if that was not kept.
     """
 
     settings: list[dict[str, Any]]
     results: list[list[Result]]
+    seeds: list[int] | None = None
 
     def __repr__(self) -> str:
-        return f"Sweep({len(self.settings)} settings x {len(self.results[0])} seeds)"
+        return show.sweep_text(self)
+
+    def _repr_html_(self) -> str:
+        return show.sweep_html(self)
 
     def values(self, setting: int, column: str) -> np.ndarray:
         """Return one column of one setting, seeds by rows."""
@@ -207,7 +218,7 @@ class Sweep:
         frames = [
             pandas.DataFrame(result.history.to_dict()).assign(seed=seed, **setting)
             for setting, results in zip(self.settings, self.results, strict=True)
-            for seed, result in enumerate(results)
+            for seed, result in zip(self.seeds or range(len(results)), results, strict=True)
         ]
         return pandas.concat(frames, ignore_index=True)
 
@@ -215,7 +226,7 @@ class Sweep:
         """Draw one curve per setting with its 95 % band; returns a matplotlib figure."""
         from fedrzo import plots
 
-        names = [", ".join(f"{k} = {_short(v)}" for k, v in setting.items()) or "all" for setting in self.settings]
+        names = [show.label(setting) for setting in self.settings]
         groups = [[result.history for result in results] for results in self.results]
         return plots.curves(dict(zip(names, groups, strict=True)), **options)
 
@@ -257,7 +268,3 @@ def _number(text: str) -> int | float:
         return int(text)
     except ValueError:
         return float(text)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

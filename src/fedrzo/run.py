@@ -8,22 +8,28 @@ import itertools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from fedrzo import engines
+from fedrzo.arguments import check_function, kind
 from fedrzo.certify.stopping import Certified
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
+from fedrzo.hardware import warn_of_idle_gpu
 from fedrzo.job import Job, Row
+from fedrzo.loggers import Sink, logging
 from fedrzo.methods.base import Method, schedule_values
 from fedrzo.problems import Problem
+from fedrzo.progress import is_wanted
 from fedrzo.pytrees import fingerprint
 from fedrzo.results import Result, Sweep
 from fedrzo.startup import check_start, feasible_start
 from fedrzo.tuning import Tuning, tuned, tunings
+
+Returned = TypeVar("Returned", Result, Sweep)
 
 
 def run(
@@ -34,10 +40,10 @@ def run(
     engine: Any = "simulation",
     clients_per_round: int | None = None,
     eval_every: int = 1,
-    progress: bool = True,
+    progress: bool | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    log: Iterable[Callable[[Row], None]] = (),
+    log: Iterable[Sink] = (),
     stop: Callable[[Row], bool] | Certified | None = None,
 ) -> Result:
     """Solve a problem by a method.
@@ -50,18 +56,25 @@ def run(
         engine: `"simulation"`, `"loop"`, `"ray"`, or an engine object such as `fz.engines.Ray(...)`; see docs/engines.md.
         clients_per_round: how many clients, drawn anew each round, take part; all if not given.
         eval_every: rounds between two rows of the history.
-        progress: show a progress bar on standard error.
+        progress: show on standard error how far the run is and the time left: a bar in terminals and notebooks. Elsewhere it
+            is silent, unless True is given: then a line comes every half minute. False is silent everywhere.
         checkpoint: a folder to store the run in as it goes.
         resume: go on from the checkpoint, if there is one.
-        log: functions called with each new row.
+        log: functions called with each new row, or loggers such as `fz.loggers.TensorBoard("runs/a")`.
         stop: called with each new row; the run ends when it returns True. Or `fz.certified(epsilon=..., every=...)`.
 
     Returns:
         The last average, its projection, and the history.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C, once the rounds under way have ended; its `result` is what was reached (None where a second
+            Ctrl-C cut rounds short), its message says how to go on.
     """
     case = Case([method], problem, [_key(key)], rounds, clients_per_round, eval_every, stop)
-    [result] = _run(case, engine, progress, checkpoint, resume, tuple(log))
-    return result
+    if callable(log) or not isinstance(log, Iterable):
+        raise InputError(f"log: found {type(log).__name__}; pass a list of functions of a row, such as [print]")
+    sinks = tuple(check_function(sink, "log") for sink in log)
+    return _run(case, engine, progress, checkpoint, resume, sinks, lambda results: results[0])
 
 
 def sweep(
@@ -72,7 +85,7 @@ def sweep(
     *,
     clients_per_round: int | None = None,
     eval_every: int = 1,
-    progress: bool = True,
+    progress: bool | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     **grid: Any,
@@ -102,9 +115,12 @@ def sweep(
     pairs = list(itertools.product(settings, chosen))
     methods = [dataclasses.replace(method, **setting) for setting, _ in pairs]  # type: ignore[type-var]
     case = Case(methods, problem, [_key(seed) for _, seed in pairs], rounds, clients_per_round, eval_every)
-    results = _run(case, "simulation", progress, checkpoint, resume, ())
     per = len(chosen)
-    return Sweep(settings, [results[i * per : (i + 1) * per] for i in range(len(settings))])
+
+    def pack(results: list[Result]) -> Sweep:
+        return Sweep(settings, [results[i * per : (i + 1) * per] for i in range(len(settings))], chosen)
+
+    return _run(case, "simulation", progress, checkpoint, resume, (), pack)
 
 
 @dataclasses.dataclass
@@ -125,12 +141,14 @@ class Case:
             raise InputError(f"problem: found {type(self.problem).__name__}; pass fz.Nonsmooth(...) or another problem")
         for method in self.methods:
             if not isinstance(method, Method):
-                raise InputError(f"method: found {type(method).__name__}; pass a method such as fz.FedRZOnn(...)")
+                raise InputError(f"method: found {kind(method)}; pass a method such as fz.FedRZOnn(...)")
             method.check(self.problem)
         for name, low in (("rounds", 0), ("eval_every", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
                 raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
+        if self.stop is not None and not isinstance(self.stop, Certified):
+            check_function(self.stop, "stop")
         size, clients = self.clients_per_round, self.problem.clients
         for method in self.methods:
             if method.needs_everyone and size is not None and size != clients:
@@ -176,17 +194,23 @@ class Case:
 def _run(
     case: Case,
     engine: Any,
-    progress: bool,
+    progress: bool | None,
     checkpoint: str | Path | None,
     resume: bool,
-    log: tuple[Callable[[Row], None], ...],
-) -> list[Result]:
+    log: tuple[Sink, ...],
+    pack: Callable[[list[Result]], Returned],
+) -> Returned:
+    """Run a case; `pack` makes one thing of its results."""
     engine = engines.get(engine)
+    if not callable(getattr(engine, "start", None)):
+        raise InputError(f'engine: found {type(engine).__name__}; pass a name such as "loop", or fz.engines.Ray(...)')
     folder = None if checkpoint is None else Path(checkpoint)
     if resume and folder is None:
         raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")
     if folder is not None:
         check_writable(folder, "checkpoint")
+    shown = is_wanted(progress)
+    warn_of_idle_gpu()
     watch = case.stop.begin(case, engine) if isinstance(case.stop, Certified) else None
     began = time.perf_counter()
     with case.problem.precision():
@@ -194,7 +218,7 @@ def _run(
         check_start(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
         methods = [method.prepare(problem).for_cohort(problem, size) for method in case.methods]
-        case.tunings = tunings(case, methods, problem, engine, folder if resume else None, progress)
+        case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
         try:
@@ -202,8 +226,13 @@ def _run(
             job.began = began  # a search for a stepsize takes time too
             if resume and folder is not None:
                 job.resume(folder)
-            job.go(progress)
-            return job.results(engine.name)
+            try:
+                with logging(log, methods[0], case.spec(0, engine.name), session.round):
+                    job.go(shown)
+            except KeyboardInterrupt as stopped:
+                stopped.result = pack(job.results(engine.name)) if job.whole else None  # type: ignore[attr-defined]
+                raise
+            return pack(job.results(engine.name))
         finally:
             session.close()
 

@@ -27,14 +27,13 @@ import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from fedrzo import engines, vi, zoo
+from fedrzo.builtin import built_in
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import write_file
 from fedrzo.methods import METHODS
@@ -138,13 +137,6 @@ class Spec:
     def write(self, path: str | Path) -> None:
         """Write the spec as TOML, whole or not at all."""
         write_file(Path(path), tomli_w.dumps(self.table).encode())
-
-
-def built_in() -> dict[str, Traversable]:
-    """Return the specs that come with the library, by name."""
-    folder = resources.files("fedrzo") / "experiments"
-    files = sorted(folder.iterdir(), key=lambda file: file.name)
-    return {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
 
 
 def slug(label: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from typing import Any
 
@@ -10,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.arguments import call_user, describe
 from fedrzo.errors import InputError
+from fedrzo.inputs import check_loss, one_sample
 from fedrzo.monitor import worst_distance
-from fedrzo.problems import INSIDE, Problem, check_loss
+from fedrzo.problems import INSIDE, Problem
 from fedrzo.pytrees import as_float
 from fedrzo.smoothing import measure_noise
 
@@ -40,7 +43,6 @@ def feasible_start(problem: Any) -> Any:
     distance = 0.0 if problem.sets.free else float(measure(problem, x0))
     moved = copy.copy(problem)
     if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
-        warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
         moved.x0 = np.asarray(problem.project(x0))
         left = float(measure(problem, jnp.asarray(moved.x0)))
         if left > 1e-3 * (1 + float(np.linalg.norm(moved.x0))):
@@ -48,6 +50,7 @@ def feasible_start(problem: Any) -> Any:
                 f"constraint: the clients' sets seem to have no point in common (the best found is {left:.3g} from one of "
                 "them); check the sets, or give an x0 that lies in all of them"
             )
+        warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
     if problem.hierarchical:
         moved.y0 = moved.feasible_lower()
     return moved
@@ -57,9 +60,11 @@ def check_start(problem: Any, method: Any) -> None:
     """Try the loss at x0 on a sample of the first client, and see whether the method's estimates can be trusted."""
     if problem.hierarchical:
         problem.check_lower()
+        _check_test(problem, problem.layout.unravel(problem.x0), problem.lower_layout.unravel(problem.y0))
         return
-    x0 = jnp.asarray(problem.x0)
-    value = check_loss(lambda batch: problem.value(x0, batch), problem.data, "loss", "loss(x, batch)")
+    point = problem.layout.unravel(jnp.asarray(problem.x0))
+    value = check_loss(problem.loss_fn, "loss", "loss(x, batch)", point, one_sample(problem.data))
+    _check_test(problem, point)
     if getattr(problem, "pair_fn", None) is not None:
         _check_pair(problem)
     smoothing = getattr(method, "smoothing", None)
@@ -67,14 +72,27 @@ def check_start(problem: Any, method: Any) -> None:
         _warn_of_rounding(problem, float(smoothing), value)
 
 
+def _check_test(problem: Any, *point: Any) -> None:
+    """Try the loss and the metrics on the test batch."""
+    if problem.test is None:
+        return
+    arguments = "x, y, test" if len(point) == 2 else "x, test"
+    for name, function in (("test", problem.loss_fn), *((f"metrics: {name}", f) for name, f in problem.metrics)):
+        call = f"{'loss' if name == 'test' else name.removeprefix('metrics: ')}({arguments})"
+        found = call_user(functools.partial(jax.eval_shape, function), name, call, *point, problem.test)
+        if jax.tree.map(jnp.shape, found) != ():
+            raise InputError(f"{name}: {call} returns {describe(found)}; it must return one number")
+
+
 def _check_pair(problem: Any) -> None:
     """Compare a user's `pair` with what it stands for, at x0 along one direction."""
     x = np.asarray(problem.x0)
     v = np.random.default_rng(0).standard_normal(x.size).astype(x.dtype) * 0.1 / np.sqrt(x.size)
-    batch = problem.data.sample(jax.random.key(0), 0, 0, 1)
+    batch = one_sample(problem.data)
     value = jax.jit(problem.value)
     sides = [float(value(jnp.asarray(point), batch)) for point in (x + v, x - v)]
-    found = float(jax.jit(problem.pair)(jnp.asarray(x), jnp.asarray(v), batch))
+    trees = problem.layout.unravel(jnp.asarray(x)), problem.layout.unravel(jnp.asarray(v))
+    found = check_loss(problem.pair_fn, "pair", "pair(x, v, batch)", *trees, batch)
     rounding = 100 * np.finfo(x.dtype).eps * (1 + max(map(abs, sides)))
     if not abs(found - (sides[0] - sides[1])) <= 1e-3 * abs(found) + rounding:
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets, vi
+from fedrzo.arguments import call_user, check_function, named
 from fedrzo.clientdata import CHUNK, ClientData
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import LOWER, Hierarchical
+from fedrzo.inputs import Data, Loss, PyTree, check_loss
 from fedrzo.monitor import worst_distance
-from fedrzo.problems import Data, Loss, PyTree, check_function, check_loss
 from fedrzo.pytrees import index, traced
 from fedrzo.vi.trial import solve_once, try_solver
 
@@ -46,6 +48,9 @@ class TwoStage(Hierarchical):
         name: how the problem is called in tables.
     """
 
+    usual = "FedRZO2s"
+
+    @named
     def __init__(
         self,
         loss: Loss,
@@ -162,7 +167,8 @@ class TwoStage(Hierarchical):
         _check_nonempty(self, x, xi)
         _check_monotone(self, measure(self), self.lower_set_at(x, xi))
         y = self.lower_set_at(x, xi).project(jnp.asarray(self.y0, float))
-        check_loss(lambda batch: self.value(x, y, xi), self.data, "loss", "loss(x, y, xi)")
+        trees = self.layout.unravel(x), self.lower_layout.unravel(y)
+        check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
 
 
 def check_solver(solver: Any, argument: str) -> vi.Solver:
@@ -188,13 +194,13 @@ def measure(problem: TwoStage) -> vi.Constants:
     noise[0] = 0
     found = []
     for xi in probes(problem):
-        points = jnp.stack([_project(problem, x, xi, y0 + jnp.asarray(direction))[0] for direction in noise])
+        points = jnp.stack([lower_projection(problem, x, xi, y0 + jnp.asarray(direction))[0] for direction in noise])
         found.append(vi.measure(_map, points, problem, x, xi))
     return vi.Constants(min(c.mu for c in found), max(c.L for c in found))
 
 
 @jax.jit
-def _project(problem: TwoStage, x: jax.Array, xi: PyTree, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+def lower_projection(problem: TwoStage, x: jax.Array, xi: PyTree, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Project y onto Y(x, xi), and tell by how much that breaks it; traced, so that an empty Y is no error yet."""
     lower_set = problem.lower_set_at(x, xi)
     nearest = lower_set.project(y)
@@ -207,21 +213,17 @@ def _map(y: jax.Array, problem: TwoStage, x: jax.Array, xi: PyTree) -> jax.Array
 
 def _check_map(problem: TwoStage) -> None:
     x, y = problem.layout.unravel(jnp.asarray(problem.x0)), problem.lower_layout.unravel(jnp.asarray(problem.y0))
-    try:
-        found = jax.eval_shape(problem.map_fn, x, y, probes(problem)[0])
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-        raise InputError(
-            f"map: it uses NumPy or Python control flow on traced values ({type(error).__name__}); write it with jax.numpy"
-        ) from None
-    except TypeError as error:
-        raise InputError(f"map: calling map(x, y, xi) failed: {str(error).splitlines()[0]}") from error
+    if getattr(problem.map_fn, "is_blackbox", False):
+        raise InputError("map: found a black box; its derivatives are needed, so write it with jax.numpy")
+    traced = functools.partial(jax.eval_shape, problem.map_fn)
+    found = call_user(traced, "map", "map(x, y, xi)", x, y, probes(problem)[0])
     shapes, wanted = (jax.tree.map(lambda leaf: jnp.shape(leaf), tree) for tree in (found, y))
     if shapes != wanted:
         raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
 
 
 def _check_nonempty(problem: TwoStage, x: jax.Array, xi: PyTree) -> None:
-    broken = float(_project(problem, x, xi, jnp.asarray(problem.y0, float))[1])
+    broken = float(lower_projection(problem, x, xi, jnp.asarray(problem.y0, float))[1])
     if broken > EMPTY:
         raise InputError(
             f"lower_constraint: Y is empty (the nearest y breaks it by {broken:.3g}) at x = "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import logging
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedrzo.errors import FedrzoError, InputError, nearest
+from fedrzo.errors import BlackboxError, FedrzoError, InputError, nearest
 from fedrzo.problems import Problem
 
 
@@ -39,8 +37,6 @@ class UserFile:
     @contextlib.contextmanager
     def blame(self) -> Iterator[None]:
         """Turn an error that passes through the file into one line that names the file and the line."""
-        callbacks = logging.getLogger("jax._src.callback")  # it would log the traceback of a black box's error as well
-        callbacks.disabled = True
         try:
             yield
         except (Exception, SystemExit) as error:
@@ -48,8 +44,6 @@ class UserFile:
             if line is None:
                 raise
             raise InputError(f"{self.path.name}, line {line}: {_message(error)}") from error
-        finally:
-            callbacks.disabled = False
 
 
 def _split(source: str) -> tuple[Path, str]:
@@ -95,8 +89,6 @@ def _line_number(error: BaseException, path: str) -> int | None:
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    # An error inside a callback of compiled code carries its traceback as text.
-    lines += [int(line) for line in re.findall(rf'File "{re.escape(path)}", line (\d+)', str(error))]
     if lines:
         return lines[-1]
     return None if error.__cause__ is None else _line_number(error.__cause__, path)
@@ -104,9 +96,9 @@ def _line_number(error: BaseException, path: str) -> int | None:
 
 def _message(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, BlackboxError) and error.__cause__ is not None:
+        return _message(error.__cause__)  # the line says that it happened in the file's own function
     if isinstance(error, FedrzoError):
         return " ".join(lines)
-    if "Traceback (most recent call last)" in str(error):
-        return lines[-1]
     text = error.msg if isinstance(error, SyntaxError) else lines[0] if lines else "no message"
     return f"{type(error).__name__}: {text}"

@@ -87,7 +87,7 @@ def execute(
         The outcomes, in order. Each is saved as soon as it is there.
     """
     folder = None if out is None else Path(out)
-    _check(tasks, seeds, folder, resume)
+    check_tasks(tasks, seeds, folder, resume)
     if folder is not None and spec is not None and not resume:
         spec.write(folder / "spec.toml")
     outcomes = []
@@ -113,7 +113,8 @@ def draw(outcomes: list[Outcome], out: str | Path) -> None:
     plots.save(plots.curves(groups), Path(out) / "figure")
 
 
-def _check(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool) -> None:
+def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool) -> None:
+    """Refuse options that cannot be followed, before any work starts."""
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds: found {seeds}; pass a whole number of at least 1")
     for task in tasks:

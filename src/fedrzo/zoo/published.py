@@ -6,6 +6,8 @@ here is no error.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,7 +35,7 @@ def paper_minimax_reversed() -> Minimax:
     return _minimax("paper_minimax_reversed", lambda y, x: (-(x[0] ** 2), -y[0]), modulus=2.0, smoothness=2.0)
 
 
-def _minimax(name: str, terms: Terms, **constants: float) -> Minimax:
+def _minimax(name: str, terms: Terms, **constants: Any) -> Minimax:
     """Return a minimax problem on [-1, 1]^2 with outer + inner <= 0, which no inner value meets beyond outer = 1."""
     zero = np.zeros(1)
     return Minimax(

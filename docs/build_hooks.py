@@ -1,0 +1,114 @@
+"""What the documentation takes from the repository while it is built, so that it cannot drift from it.
+
+* `index.md` is the README.
+* A line `{{ code PATH NAME }}` becomes the source of a function, method or class (`Class.method`), with its line numbers.
+* In a section with such a listing, `{{ line 7 }}` becomes what a comment of that file says is line 7 of the paper's algorithm.
+* `{{ command-line }}` becomes the reference of all commands, from their own help.
+"""
+
+import ast
+import io
+import logging
+import re
+import textwrap
+import tokenize
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = re.compile(r"^\{\{ code (\S+) (\S+) \}\}$", re.M)
+LINE = re.compile(r"\{\{ line (\d+) \}\}")
+COMMANDS = "{{ command-line }}"
+NAMED = re.compile(r"[Ll]ines? (\d+(?:(?:, |;? and )\d+)*)")  # "line 4", "lines 3, 6 and 8", "line 4; and 5"
+FETCHED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
+logger = logging.getLogger("mkdocs.hooks")  # its warnings are errors in a strict build
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fill a page in, before it is turned into HTML."""
+    if page.file.src_uri == "index.md":
+        markdown = from_readme((ROOT / "README.md").read_text())
+    if COMMANDS in markdown:
+        markdown = markdown.replace(COMMANDS, command_line())
+    markdown = "".join(map(lines_beside, re.split(r"^(?=## )", markdown, flags=re.M)))
+    return CODE.sub(lambda found: listing(*found.groups()), markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Warn of a page that would fetch something from elsewhere when it is read."""
+    for address in FETCHED.findall(output):
+        logger.warning("%s fetches %s", page.file.src_uri, address)
+    return output
+
+
+def from_readme(text: str) -> str:
+    """Return the README with its links into docs/ made relative to docs/."""
+    return text.replace("](docs/", "](")
+
+
+def listing(path: str, name: str) -> str:
+    """Return a fenced block with a piece of source as it stands in the repository."""
+    source, first = piece((ROOT / path).read_text(), name, path)
+    return f'```python title="{path}" linenums="{first}"\n{source}\n```'
+
+
+def piece(text: str, name: str, path: str) -> tuple[str, int]:
+    """Return a named piece of a module's text without its indentation, and the number of its first line."""
+    body: Any = ast.parse(text).body
+    for part in name.split("."):
+        found = [node for node in body if getattr(node, "name", None) == part]
+        if not found:
+            raise ValueError(f"{path}: it has no {name}")
+        node, body = found[0], getattr(found[0], "body", [])
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    lines = text.splitlines()[first - 1 : node.end_lineno]
+    return textwrap.dedent("\n".join(lines)), first
+
+
+def lines_beside(section: str) -> str:
+    """Put our statements beside the lines of a listing, in a section of a page."""
+    if not LINE.search(section):
+        return section
+    source = CODE.search(section)
+    if source is None:
+        raise ValueError("a section that asks for {{ line N }} must have a {{ code PATH NAME }}")
+    found = named_statements((ROOT / source[1]).read_text())
+    return LINE.sub(lambda line: "<br>".join(f"`{code}`" for code in found[int(line[1])]), section)
+
+
+def named_statements(text: str) -> dict[int, list[str]]:
+    """Return, for each line of a listing that comments of a module name, the statements with those comments.
+
+    A comment on a line of its own belongs to the statement after it.
+    """
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    found: dict[int, list[str]] = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        at, alone = token.start[0], token.line.strip().startswith("#")
+        if alone:
+            statement = min((node for node in nodes if node.lineno > at), key=lambda node: node.lineno)
+        else:
+            around = [node for node in nodes if node.lineno <= at <= (node.end_lineno or at)]
+            statement = max(around, key=lambda node: node.lineno)
+        for number in re.findall(r"\d+", " ".join(NAMED.findall(token.string))):
+            found.setdefault(int(number), []).append(flat(ast.get_source_segment(text, statement) or ""))
+    return found
+
+
+def flat(statement: str) -> str:
+    """Return a statement as it stands, without its line breaks."""
+    return " ".join(statement.split()).replace("( ", "(").replace(" )", ")")
+
+
+def command_line() -> str:
+    """Return the reference that Typer writes of our commands."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from fedrzo.cli import app
+
+    command = typer.main.get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="fedrzo")
+    return text.split("\n", 1)[1]  # the page has its own title

@@ -1,0 +1,54 @@
+"""What commands share: their options, notes on standard error, and how tasks are run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrzo.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from fedrzo.experiments import Outcome, Task
+    from fedrzo.spec import Spec
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value: method.stepsize=0.01. Repeatable."),
+]
+Seeds = Annotated[int | None, typer.Option(help="Run with so many seeds; report the mean and its 95 % interval.")]
+Seed = Annotated[int | None, typer.Option(help="The (first) seed.")]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Data = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the data sets are.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write results, checkpoints and the figure there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in DIR.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def note(text: str, quiet: bool) -> None:
+    """Say something on standard error, unless nothing is to be said there."""
+    if not quiet:
+        print(text, file=sys.stderr)
+
+
+def execute(
+    tasks: list[Task], seeds: int | None, out: Path | None, resume: bool, quiet: bool, spec: Spec | None = None
+) -> list[Outcome]:
+    """Run tasks, draw the figure, and say how to go on where a run is interrupted."""
+    from fedrzo import experiments
+
+    try:
+        outcomes = experiments.execute(tasks, seeds, out, resume, not quiet, spec)
+    except KeyboardInterrupt:
+        way = f"go on with --resume --out {out}" if out else "nothing was kept: with --out DIR it could go on"
+        note(f"fedrzo: interrupted; {way}", quiet=False)
+        raise
+    if out is not None:
+        try:
+            experiments.draw(outcomes, out)
+        except MissingExtraError as error:
+            note(f"no figure: {error}", quiet=False)
+    return outcomes

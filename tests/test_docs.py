@@ -1,0 +1,101 @@
+"""What the documentation quotes is there: lines of the paper's listings, public names, commands. `make docs` checks its links."""
+
+import dataclasses
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import griffe
+import pytest
+
+import fedrzo as fz
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+import build_hooks  # noqa: E402
+
+PAGES = [DOCS / f"fedrzo-{name}.md" for name in ("nn", "bl", "2s")]
+SECTIONS = {
+    number: text
+    for page in PAGES
+    for number, text in re.findall(r"^## Algorithm (\d)\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)
+}
+
+
+def test_all_five_listings_have_a_section():
+    assert sorted(SECTIONS) == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("number", sorted(SECTIONS))
+def test_lines_of_a_listing_are_those_that_comments_of_its_file_name(number):
+    quoted = {int(line) for line in re.findall(r"^\| (\d+) \|", SECTIONS[number], re.M)}
+    source = re.search(r"\{\{ code (\S+)", SECTIONS[number])[1]
+    assert quoted == set(build_hooks.named_statements((ROOT / source).read_text()))
+    assert quoted == {int(line) for line in build_hooks.LINE.findall(SECTIONS[number])}
+    assert len(quoted) >= 4
+
+
+def test_code_is_taken_from_the_source():
+    text = "x = 1\n\n\nclass A:\n    @staticmethod\n    def f():\n        return 2\n\n    y = 3\n"
+    assert build_hooks.piece(text, "A.f", "file.py") == ("@staticmethod\ndef f():\n    return 2", 5)
+    with pytest.raises(ValueError, match=r"file\.py: it has no A\.g"):
+        build_hooks.piece(text, "A.g", "file.py")
+
+
+def test_comments_that_name_lines_lead_to_their_statements():
+    text = (
+        "def f(x):  # says nothing\n    a = g(\n        x,\n    )  # lines 3 and 12: both\n"
+        "    # Line 4: why.\n    return a  # Algorithm 2, line 3\n"
+    )
+    assert build_hooks.named_statements(text) == {3: ["a = g(x,)", "return a"], 12: ["a = g(x,)"], 4: ["return a"]}
+
+
+def test_a_page_that_would_fetch_something_is_warned_of(caplog):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
+    build_hooks.on_post_page('<a href="https://example.org">said</a><link rel=icon href=images/a.png>', page)
+    assert not caplog.records
+    build_hooks.on_post_page('<script async src="https://example.org/x.js"></script>', page)
+    assert caplog.messages == ["page.md fetches https://example.org/x.js"]
+
+
+def test_all_that_pages_take_from_the_source_is_there():
+    wanted = [found for page in DOCS.glob("*.md") for found in build_hooks.CODE.findall(page.read_text())]
+    assert len(wanted) > 20
+    for path, name in wanted:
+        assert build_hooks.piece((ROOT / path).read_text(), name, path)[0]
+
+
+def test_links_of_the_readme_work_on_the_site():
+    text = build_hooks.from_readme((ROOT / "README.md").read_text())
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
+    assert "choose.md" in targets
+    for target in targets:
+        assert (DOCS / target).exists(), target
+
+
+def test_every_public_name_is_in_the_reference():
+    """Modules are there by what is in them."""
+    named = set(re.findall(r"^::: fedrzo\.\S*?(\w+)$", (DOCS / "reference.md").read_text(), re.M))
+    public = {name for name in fz.__all__ if not isinstance(getattr(fz, name), ModuleType)}
+    assert len(public) > 40
+    assert public <= named
+
+
+def test_the_reference_shows_what_a_method_takes():
+    extensions = griffe.load_extensions(DOCS / "signatures.py")
+    module = griffe.load("fedrzo.methods.lfd", search_paths=[ROOT / "src"], extensions=extensions)
+    shown = {parameter.name: parameter.default for parameter in module["LFD"].parameters}
+    fields = {field.name: repr(field.default) for field in dataclasses.fields(fz.LFD)}
+    assert shown == {"self": None, **fields}
+
+
+def test_pages_name_only_what_the_library_has():
+    """Every `fz.NAME` of the pages, such as a class in a table, exists."""
+    for page in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+        for path in set(re.findall(r"\bfz((?:\.[A-Za-z]\w*)+)", page.read_text())):
+            found = fz
+            for name in path.strip(".").split("."):
+                assert hasattr(found, name), f"{page.name}: fz{path}"
+                found = getattr(found, name)
