@@ -15,7 +15,7 @@ from fedrzo.pytrees import index
 
 PyTree = Any
 FULL = "full"
-AHEAD = 16  # local steps whose random numbers are drawn at once
+AHEAD = 5  # local steps whose random numbers are drawn at once; drawn in vain where there are fewer
 
 
 class Level(Protocol):
