@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
-from fedrzo.errors import FedrzoError, InputError, SignatureError, nearest
+from fedrzo.errors import FedrzoError, InputError, SignatureError, first_line, nearest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
 
 
 def _reason(error: Exception) -> str:
-    line = next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), "no message")
+    line = first_line(error)
     return line if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {line}"
 
 

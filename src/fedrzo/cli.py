@@ -210,7 +210,9 @@ def report(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.")],
+    name: Annotated[
+        str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.", autocompletion=_one_of(BENCHES))
+    ],
     problem: Annotated[
         str | None,
         typer.Argument(help="For methods and communication: a problem of `fedrzo list`; relu-digits if not given."),

@@ -35,6 +35,12 @@ class DivergedError(FedrzoError):
     """The iterate became non-finite; the message names the round."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = (line.strip().rstrip(".") for line in str(error).splitlines())
+    return next(filter(None, lines), "no message")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint such as `; did you mean 'stepsize'?`, or the list of known names."""
     options = sorted(known)

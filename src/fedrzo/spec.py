@@ -34,7 +34,7 @@ import tomli_w
 
 from fedrzo import engines, vi, zoo
 from fedrzo.builtin import built_in
-from fedrzo.errors import InputError, nearest
+from fedrzo.errors import InputError, first_line, nearest
 from fedrzo.files import write_file
 from fedrzo.methods import METHODS
 from fedrzo.settings import Table, merge, nest, paths, read_setting
@@ -225,4 +225,4 @@ def _check_labels(entries: list[Table]) -> None:
 
 
 def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -11,7 +11,7 @@ from fedrzo.directions import VERSION
 from fedrzo.engines.messages import decode
 from fedrzo.engines.node import Node
 from fedrzo.engines.receive import FederationError
-from fedrzo.engines.session import MessageSession
+from fedrzo.engines.session import CheckedSession
 from fedrzo.engines.simulation import cohort
 from fedrzo.engines.wire import pack, unpack
 from fedrzo.federation import private_key
@@ -36,7 +36,7 @@ def quadratic():
     return fz.Nonsmooth(plain.loss_fn, plain.data, np.zeros(DIM))
 
 
-class Session(MessageSession):
+class Session(CheckedSession):
     """Nodes in this process, whose bytes pass through the hands of `spoil(client, common, answer)`."""
 
     def __init__(self, method, problem, size=None):
@@ -48,6 +48,12 @@ class Session(MessageSession):
         ]
         self.spoil_message = self.spoil_answer = lambda client, step, payload: payload
         self.ends = {}  # where each client's own steps led
+
+    def memories(self):
+        return None
+
+    def set_memories(self, memories):
+        raise AssertionError("nothing is restored here")
 
     def exchange(self, message, ids, intake):
         common, own = self.payloads(message, ids)

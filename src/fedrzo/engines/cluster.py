@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, first_line
 from fedrzo.extras import require
 
 LOOPBACK = "127.0.0.1"
@@ -68,11 +68,6 @@ def _start_local(ray: Any) -> None:
             f"engine: Ray listens on {found} rather than on {LOOPBACK} alone, since it was imported earlier; set "
             f"{next(iter(LOCAL))}=0 before that, or call ray.init() yourself to have it so"
         )
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 class Call(NamedTuple):

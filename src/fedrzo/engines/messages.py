@@ -14,6 +14,7 @@ import numpy as np
 from fedrzo.catchup import Missed, as_sent
 from fedrzo.directions import VERSION
 from fedrzo.engines.wire import WireError, pack, unpack
+from fedrzo.errors import first_line
 from fedrzo.federation import Reply
 from fedrzo.methods.base import Method
 
@@ -145,8 +146,7 @@ def encode_reply(path: Path, reply: Reply) -> bytes:
 
 def encode_error(path: Path, error: BaseException) -> bytes:
     """Return what a client says when its step fails: the error's first line."""
-    line = (str(error).splitlines() or [""])[0]
-    return pack({"path": path, "error": f"{type(error).__name__}: {line}"[:500]}, None)
+    return pack({"path": path, "error": f"{type(error).__name__}: {first_line(error)}"[:500]}, None)
 
 
 COUNTS = ("evaluations", "gradients", "steps")

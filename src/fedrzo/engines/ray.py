@@ -20,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.actor import SETTINGS, Parcel, Worker
-from fedrzo.engines.cluster import Crew, connect, first_line
+from fedrzo.engines.cluster import Crew, connect
 from fedrzo.engines.loop import only
 from fedrzo.engines.messages import Message
 from fedrzo.engines.node import Node
 from fedrzo.engines.receive import Event, FederationError, Intake, Rules
-from fedrzo.engines.session import MessageSession
+from fedrzo.engines.session import CheckedSession
 from fedrzo.engines.wire import pack
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, first_line
 from fedrzo.extras import require
 from fedrzo.federation import private_key
 from fedrzo.methods.base import Method
@@ -120,7 +120,7 @@ def _let_go(crews: list[Crew], connected: bool) -> None:
         require("ray", "ray").shutdown()
 
 
-class RaySession(MessageSession):
+class RaySession(CheckedSession):
     """A run in progress on a cluster."""
 
     def __init__(self, engine: Ray, method: Method, problem: Any, key: jax.Array, size: int | None) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from fedrzo.catchup import as_received, kinds
 from fedrzo.engines.messages import Message, decode_reply
 from fedrzo.engines.wire import WireError
-from fedrzo.errors import FedrzoError, InputError
+from fedrzo.errors import FedrzoError, InputError, first_line
 from fedrzo.federation import Reply
 
 
@@ -112,7 +112,7 @@ class Intake:
         try:
             reply = reply._replace(value=as_received(reply.value, self.expected))
         except ValueError as error:
-            self.fail(client, "shape", str(error).splitlines()[0])
+            self.fail(client, "shape", first_line(error))
             return
         if trouble := self._trouble(reply):
             self.fail(client, *trouble)

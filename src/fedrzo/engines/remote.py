@@ -12,7 +12,7 @@ import numpy as np
 
 from fedrzo.engines.messages import Message
 from fedrzo.engines.receive import Event, FederationError, Intake, Rules
-from fedrzo.engines.session import MessageSession
+from fedrzo.engines.session import CheckedSession
 from fedrzo.engines.wire import WireError, pack, unpack
 from fedrzo.hierarchical import Bilevel
 from fedrzo.methods.base import Method
@@ -24,7 +24,7 @@ NEWTON = 20  # at most so many messages to solve a lower level for one row of th
 SETTLED = 1e-9  # a step of Newton's method as small as this, relative to y, ends it
 
 
-class RemoteSession(MessageSession):
+class RemoteSession(CheckedSession):
     """A run in progress; what clients remember stays on their nodes."""
 
     # Nodes can go back to the beginning of their present round, not further: a server must not fall behind more than that.
@@ -50,6 +50,9 @@ class RemoteSession(MessageSession):
 
     def memories(self) -> None:
         """Return None: what clients remember stays on their nodes."""
+
+    def set_memories(self, memories: list[Any]) -> None:
+        """Do nothing: nodes go back by themselves to what the server names."""
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""

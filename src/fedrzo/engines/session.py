@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from fedrzo.pytrees import index, on_host
 PyTree = Any
 
 
-class MessageSession:
+class MessageSession(abc.ABC):
     """A run in progress; the same calls as `SimulationSession`.
 
     Args:
@@ -57,34 +58,21 @@ class MessageSession:
         self._has: set[int] = set()  # clients that have the points
         self._shapes: dict[Any, Any] = {}
 
-    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
-        """Bring a message to some clients and what they answer to `intake`; return when it waits for nobody any more."""
-        raise NotImplementedError
-
-    def memories(self) -> list[PyTree] | None:
-        """Return what each client remembers, by client; None where that stays on the clients."""
-        raise NotImplementedError
-
-    def set_memories(self, memories: list[PyTree]) -> None:
-        """Have clients remember what they did when a checkpoint was stored."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Let go of whatever carries the messages."""
-
+    @abc.abstractmethod
     def deliver(self, message: Message, ids: Any) -> list[tuple[int, Reply]]:
         """Bring a message to some clients and return who answered what."""
-        ids = [int(i) for i in ids]
-        message = self.addressed(message, ids)
-        intake = Intake(message, ids, self.expected(message), self.types, self.rules)
-        try:
-            self.exchange(message, ids, intake)
-            answered = intake.close()
-        finally:
-            self.events += intake.events
-            self.wire["wire_upload_bytes"] += intake.bytes
-        self.took(message, [i for i, _ in answered])
-        return answered
+
+    @abc.abstractmethod
+    def memories(self) -> list[PyTree] | None:
+        """Return what each client remembers, by client; None where that stays on the clients."""
+
+    @abc.abstractmethod
+    def set_memories(self, memories: list[PyTree]) -> None:
+        """Have clients remember what they did when a checkpoint was stored."""
+
+    def close(self) -> None:
+        """Let go of whatever carries the messages: nothing, where they stay in this process."""
+        return
 
     def keep(self, points: Keep) -> None:
         """Have points sent with the next message."""
@@ -206,3 +194,25 @@ class MessageSession:
         if self.memories() is not None:
             self.set_memories([index(carry.memory, i) for i in range(self.problem.clients)])
         self.round = round
+
+
+class CheckedSession(MessageSession):
+    """A run whose replies come from elsewhere: each is looked at before it is taken."""
+
+    @abc.abstractmethod
+    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
+        """Bring a message to some clients and what they answer to `intake`; return when it waits for nobody any more."""
+
+    def deliver(self, message: Message, ids: Any) -> list[tuple[int, Reply]]:
+        """Bring a message to some clients and return who answered what."""
+        ids = [int(i) for i in ids]
+        message = self.addressed(message, ids)
+        intake = Intake(message, ids, self.expected(message), self.types, self.rules)
+        try:
+            self.exchange(message, ids, intake)
+            answered = intake.close()
+        finally:
+            self.events += intake.events
+            self.wire["wire_upload_bytes"] += intake.bytes
+        self.took(message, [i for i, _ in answered])
+        return answered

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrzo.arguments import named
 from fedrzo.client import FULL, check_batch_size
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, first_line
 from fedrzo.federation import Federation
 from fedrzo.problems import Nonsmooth, Problem
 
@@ -174,8 +174,9 @@ def _check_schedule(schedule: Callable, argument: str, whole: bool) -> Callable:
     try:
         values = [np.asarray(jax.jit(schedule)(np.int32(r))) for r in (0, 1)]
     except Exception as error:
-        line = str(error).splitlines()[0]
-        raise InputError(f"{argument}: calling it with a round failed: {line}; write it with jax.numpy") from error
+        raise InputError(
+            f"{argument}: calling it with a round failed: {first_line(error)}; write it with jax.numpy"
+        ) from error
     wanted = "a whole number of at least 1" if whole else "a positive number"
     for r, value in enumerate(values):
         wrong_kind = whole and not np.issubdtype(value.dtype, np.integer)
