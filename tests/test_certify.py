@@ -15,6 +15,7 @@ from fedrzo.certify.inspection import Inspection
 from fedrzo.certify.nearest import Nearest
 from fedrzo.engines import simulation
 from fedrzo.engines.compiled import SimulatedFederation
+from fedrzo.engines.spread import Spread
 from fedrzo.zoo import bilevel, cournot, minimax, toys
 
 ETA = 0.1
@@ -96,7 +97,7 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
             )
             jax.eval_shape(
                 lambda carry, program=program: simulation._rounds(
-                    program, problem, jax.random.key(0), carry, (0, 1), None, None
+                    program, problem, jax.random.key(0), carry, (0, 1), None, Spread()
                 ),
                 start,
             )
@@ -135,6 +136,7 @@ def test_a_bilevel_point_has_a_lower_level_bound_that_holds():
     assert "|y - y(x)|" in repr(found)
 
 
+@pytest.mark.slow
 def test_a_poor_lower_solve_is_seen_in_the_certificate():
     problem = bilevel.coupled()
     x = bilevel.coupled_answer(problem)
@@ -155,6 +157,7 @@ def test_a_minimax_point_has_a_certificate():
     assert found.interval[0] <= truth @ truth <= found.interval[1]
 
 
+@pytest.mark.slow
 def test_a_two_stage_point_has_a_certificate():
     market = cournot.cournot(10, scenarios=4, clients=2)
     best, _ = cournot.optimum(market)

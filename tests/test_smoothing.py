@@ -26,7 +26,7 @@ def draws(loss, count=40_000, x=X, eta=ETA):
         client = client_of(loss, x)
         keys = jax.random.split(jax.random.key(1), count)
         batch = client.sample(keys[0], 1)
-        return np.asarray(jax.vmap(lambda k: estimate(client, k, jnp.asarray(x), batch, eta).gradient)(keys))
+        return np.asarray(jax.vmap(lambda k: estimate(client, k[None], jnp.asarray(x), batch, eta).gradient)(keys))
 
 
 def slab_probability(t, n=N):
@@ -91,7 +91,8 @@ def test_several_directions_average():
         for j in range(3):
             v = directions.sphere(jax.random.fold_in(key, j), N, ETA, jnp.float64)
             singles.append(N / (2 * ETA**2) * client.difference(x, v, batch) * v)
-        found = estimate(client, key, x, batch, ETA, 3).gradient
+        keys = jnp.stack([jax.random.fold_in(key, j) for j in range(3)])
+        found = estimate(client, keys, x, batch, ETA).gradient
         np.testing.assert_allclose(found, np.mean(singles, axis=0), rtol=1e-12)
 
 

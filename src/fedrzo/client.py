@@ -16,6 +16,7 @@ from fedrzo.pytrees import index
 PyTree = Any
 FULL = "full"
 AHEAD = 5  # local steps whose random numbers are drawn at once; drawn in vain where there are fewer
+AHEAD_TOGETHER = 32  # the same where one kernel takes them all: there, launches are what costs
 
 
 class Level(Protocol):
@@ -161,6 +162,7 @@ def take_steps(
     step: Callable[..., PyTree],
     carry: PyTree,
     also: Callable[[jax.Array], Any] | None = None,
+    together: Callable[..., PyTree] | None = None,
 ) -> PyTree:
     """Take a client's local steps: `carry = step(k, batch, carry)` for k below a count that may be traced.
 
@@ -175,7 +177,10 @@ def take_steps(
         step: one step.
         carry: where to start.
         also: what else to draw from a step's key; then it is `step(k, batch, also(key), carry)`.
+        together: optional, takes several steps at once: `carry = together(number, *drawn, carry)`, with what
+            `AHEAD_TOGETHER` steps drew, of which it takes the first `number`.
     """
+    ahead = AHEAD if together is None else AHEAD_TOGETHER
     whole = client.batch(None, batch_size) if batch_size == FULL else None
 
     def draw(k: Any) -> tuple:
@@ -184,16 +189,22 @@ def take_steps(
         return client.draw(step_key, batch_size), *more
 
     def several(block: Any, carry: PyTree) -> PyTree:
-        first = block * AHEAD
-        drawn = jax.vmap(draw)(first + jnp.arange(AHEAD))
+        first = block * ahead
+        drawn = jax.vmap(draw)(first + jnp.arange(ahead))
+        number = jnp.minimum(ahead, count - first)
+        if together is not None:
+            return together(number, *drawn, carry)
 
         def one(j: Any, carry: PyTree) -> PyTree:
             samples, *more = index(drawn, j)
             return step(first + j, client.batch(samples, batch_size) if whole is None else whole, *more, carry)
 
-        return jax.lax.fori_loop(0, jnp.minimum(AHEAD, count - first), one, carry)
+        return jax.lax.fori_loop(0, number, one, carry)
 
-    return jax.lax.fori_loop(0, (count + AHEAD - 1) // AHEAD, several, carry)
+    done = 0
+    if together is not None:  # on a GPU a loop waits for the host: where one block is all, there is none
+        carry, done = several(0, carry), 1
+    return jax.lax.fori_loop(done, (count + ahead - 1) // ahead, several, carry)
 
 
 def check_batch_size(batch_size: Any, data: Any) -> None:

@@ -29,6 +29,7 @@ FRACTION = 13  # fractional bits of a normal number
 GUARD = 3  # more bits of the table's, cut away at the end
 NODES = 6  # log2 of the nodes per halving of the tail probability
 MANTISSA = 23 - NODES  # bits of a float32's mantissa between two nodes
+STRIDE = 0x9E3779B9  # how far neighbours are apart before their bits are mixed
 BLOCK = 1 << 15  # squares whose low halves can be added up in 32 bits
 
 
@@ -65,21 +66,35 @@ def _computed_once(value: Callable[[], jax.Array], like: jax.Array) -> jax.Array
 def bits(key: jax.Array, dim: int) -> jax.Array:
     """Hash the places 0 .. dim - 1 with a key: 32 bits each. For one key no two places get the same bits."""
     words = jax.random.key_data(key)
-    x = jnp.arange(dim, dtype=jnp.uint32) * np.uint32(0x9E3779B9) + words[0]
+    return hashed(jnp.arange(dim, dtype=jnp.uint32), words[0], words[-1])
+
+
+def hashed(places: jax.Array, first: jax.Array, last: jax.Array) -> jax.Array:
+    """Hash places with the first and the last word of a key."""
+    x = places * np.uint32(STRIDE) + first
     x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
-    x = ((x ^ (x >> 15)) + words[-1]) * np.uint32(0x846CA68B)
+    x = ((x ^ (x >> 15)) + last) * np.uint32(0x846CA68B)
     return x ^ (x >> 16)
 
 
 def quantile(bits: jax.Array) -> jax.Array:
     """Return the normal quantiles that 32 random bits stand for, in units of 2^-13."""
+    node, beyond = nearest(bits)
+    value, drop = table()
+    return between(_take(value, node), _take(drop, node), beyond, bits)
+
+
+def nearest(bits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the node of the table below a number's tail probability, and how far beyond the node it lies."""
     # An odd number over 2^32 is the tail's probability; as a float, its exponent and first bits name the node below it.
     tail = ((bits & np.uint32(0x7FFFFFFF)) | np.uint32(1)).astype(jnp.int32).astype(jnp.float32)
     place = jax.lax.bitcast_convert_type(tail, jnp.int32)
-    node = (place >> MANTISSA) - (127 << NODES)
-    beyond = place & ((1 << MANTISSA) - 1)
-    value, drop = table()
-    z = _take(value, node) - ((_take(drop, node) * beyond) >> MANTISSA)
+    return (place >> MANTISSA) - (127 << NODES), place & ((1 << MANTISSA) - 1)
+
+
+def between(value: jax.Array, drop: jax.Array, beyond: jax.Array, bits: jax.Array) -> jax.Array:
+    """Return the quantile between a node, of that value and drop, and the next; its sign is the bits' first."""
+    z = value - ((drop * beyond) >> MANTISSA)
     z = (z >> GUARD) | 1
     return jnp.where(bits >> 31 == 1, -z, z)
 
@@ -110,7 +125,12 @@ def squared_length(z: jax.Array) -> jax.Array:
     """Return the sum of squares as a float32, from sums of integers that cannot overflow (below 2^31 entries)."""
     z = z.astype(jnp.uint32)  # squares are below 2^32; negative numbers wrap around to the same ones
     squares = z * z
-    low, high = _limbs(_blocks(squares & np.uint32(0xFFFF)), _blocks(squares >> 16))  # of each block, below 2^32
+    return joined(_blocks(squares & np.uint32(0xFFFF)), _blocks(squares >> 16))
+
+
+def joined(low: jax.Array, high: jax.Array) -> jax.Array:
+    """Return the sum of squares as a float32, from each block's sums, below 2^32, of their low and of their high halves."""
+    low, high = _limbs(low, high)
     middle, top = high & np.uint32(0xFFFF), high >> 16
     low, middle = _limbs(_total(low), _total(middle))
     middle, top = _limbs(middle, _total(top))

@@ -88,7 +88,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", [n if n != "scalars" else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+OFTEN = ("FedRZO_nn", "FedRZO_bl", "Scaffold, 2 of 3", "scalars of FedRZO_bl, 2 of 3")
+
+
+@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_x_history_and_counted_bytes_are_the_simulations(name):
     method, problem, size = CASES[name]
     options = {"rounds": 8, "key": 3, "clients_per_round": size, "progress": False}
@@ -100,6 +103,7 @@ def test_x_history_and_counted_bytes_are_the_simulations(name):
         assert last[f"wire_{way}"] > last[way] > 0
 
 
+@pytest.mark.slow
 def test_float32_rounds_agree_within_the_rounding_noise_of_the_estimator():
     """Each round starts from the simulation's x, since tiny differences grow from round to round."""
     problem, method, key = nonsmooth(np.float32), fz.FedRZOnn(0.05, 0.1, 4), jax.random.key(5)

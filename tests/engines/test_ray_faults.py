@@ -93,6 +93,7 @@ def test_a_restarted_actor_goes_on_exactly(tmp_path):
     assert_same_run(ours, fz.run(method, problem, **options))
 
 
+@pytest.mark.slow
 def test_a_dropped_client_comes_back_with_what_it_remembers(tmp_path):
     """The reference drops the same clients in the same round, without a death: their replies are lost on the way."""
     method, problem, trap = trapped_scaffold(tmp_path)
@@ -102,6 +103,7 @@ def test_a_dropped_client_comes_back_with_what_it_remembers(tmp_path):
     np.testing.assert_allclose(ours.x, trap.reference(method, problem, 7, {3: [0, 2]}), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_raise_stops_with_one_line_and_the_checkpoint_stays(tmp_path):
     method, problem, trap = trapped_scaffold(tmp_path)
     options = {"rounds": 6, "key": 1, "progress": False, "checkpoint": tmp_path / "stored"}

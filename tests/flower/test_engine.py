@@ -67,6 +67,7 @@ def test_a_cohort_equals_the_simulations(tmp_path):
     same_history(found, simulate("memory", 3, clients_per_round=2))
 
 
+@pytest.mark.slow
 def test_what_nodes_remember_is_in_their_files_alone(tmp_path):
     """Every message meets a fresh process; then the server is started again, from its checkpoint, over fresh nodes."""
     grid = inprocess.InProcessGrid(inprocess.silos("memory", tmp_path, cold=True))
@@ -120,6 +121,7 @@ def test_another_run_of_an_experiment_begins_anew(tmp_path):
     same_history(found, simulate("memory", 2))
 
 
+@pytest.mark.slow
 def test_points_of_an_earlier_run_are_not_taken_for_this_ones(tmp_path):
     grid = inprocess.InProcessGrid(inprocess.silos("bl", tmp_path))
     inprocess.run("bl", tmp_path, grid, rounds=1, seed=1)
@@ -235,6 +237,7 @@ def test_what_a_node_says_it_monitors_is_looked_at(spoil, kind, tmp_path, monkey
     assert np.isfinite(found.history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_float32_rounds_agree_within_the_rounding_noise_of_the_estimator(tmp_path):
     """One round at a time, each from the same x: tiny differences grow from round to round."""
     module = inprocess.load("single")

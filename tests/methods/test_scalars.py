@@ -84,7 +84,7 @@ CASES = {
 }
 
 
-OFTEN = ("nn", "bl", "2s")
+OFTEN = ("nn", "bl")
 MARKED = [pytest.param(*case, id=name, marks=() if name in OFTEN else pytest.mark.slow) for name, case in CASES.items()]
 
 
@@ -98,7 +98,7 @@ def test_two_hundred_rounds_are_those_of_vectors(method, make):
         assert scalars.history.last[column] == vectors.history.last[column], column
 
 
-@pytest.mark.parametrize("name", ["nn", "nn, public sets", "bl", "2s"])
+@pytest.mark.parametrize("name", ["nn", pytest.param("nn, public sets", marks=pytest.mark.slow), "bl", "2s"])
 def test_the_plain_engine_agrees(name):
     method, make = CASES[name]
     problem = make()
@@ -145,6 +145,7 @@ def test_upload_is_h_numbers_and_download_a_record():
     assert ROW < DIM * 8
 
 
+@pytest.mark.slow
 def test_eighty_bytes_for_twenty_steps_in_float32():
     problem = quadratic(dim=3140, clients=5, dtype=np.float32)
     last = run(fz.FedRZOnn(1e-4, 0.1, 20, 2, communication="scalars"), problem, 3).history.last
@@ -173,7 +174,7 @@ def test_fedrzo_bl_sends_one_number():
     ("constraint", "steps"),
     [(None, 1), pytest.param(fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2, marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("size", [None, 1])
+@pytest.mark.parametrize("size", [pytest.param(None, marks=pytest.mark.slow), 1])
 def test_clients_of_fedrzo_bl_rebuild_where_the_lower_level_is_solved(constraint, steps, size):
     problem, method = halved(CLIENTS, DIM, constraint), fz.FedRZObl(0.01, 0.1, 2, 4, lower_rounds=2)
     vectors, fast = (run(way, problem, 12, clients_per_round=size) for way in (method, sending(method)))
@@ -200,6 +201,7 @@ def own_downloads(problem, rounds, row):
             first[int(simulation.cohort(problem, jax.random.key(0), r, 1)[0][0])] = r
 
 
+@pytest.mark.slow
 def test_fedrzo_bl_without_sets_sends_one_number_whatever_its_local_steps():
     problem = zoo.make("direct")
     method = fz.FedRZObl(0.01, 0.1, lambda r: 1 + r % 3, 4)
@@ -228,6 +230,7 @@ def test_clients_that_were_away_catch_up():
     assert scalars_.history.last["download_bytes"] == expected
 
 
+@pytest.mark.slow
 def test_private_sets_are_refused_or_sent_as_vectors():
     box = fz.sets.Box(-0.1, 0.1)
     problem = quadratic([box, fz.sets.Reals(), fz.sets.Public(box)])
@@ -294,6 +297,7 @@ def test_a_checksum_brings_back_a_client_that_lost_track(where, monkeypatch):
     assert extra == (DIM - H) * 8  # its x, once
 
 
+@pytest.mark.slow
 def test_a_checksum_brings_back_a_client_of_fedrzo_bl(monkeypatch):
     monkeypatch.setattr(scalars, "CHECK", 4)
     problem, advance = halved(CLIENTS, DIM), LoopSession.advance

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.bench import timing
@@ -22,7 +21,7 @@ from fedrzo.clientdata import ClientData
 from fedrzo.engines.simulation import Simulation
 from fedrzo.methods import FedRZOnn
 from fedrzo.problems import Nonsmooth
-from fedrzo.zoo.relu import ReluLoss
+from fedrzo.zoo.relu import ReluLoss, ReluPair
 
 PROBLEM = "a ReLU network of MNIST's shape"
 SEEDS = 1
@@ -85,30 +84,15 @@ def measure(batch: int, seed: int, repetitions: int) -> dict[str, float]:
         "numpy": lambda: rounds(lambda x: plain.numpy_round(x, images, labels, rng, setting)),
         "plain_jax": lambda: rounds(lambda x: plain.jax_round(x, *on_device, key, setting)),
         "fedrzo": ours(setting, images, labels, x0, key, pair=None),
-        "fedrzo, pair": ours(setting, images, labels, x0, key, pair=Pair(setting.regularisation)),
+        "fedrzo, pair": ours(setting, images, labels, x0, key, pair=ReluPair(setting.regularisation)),
     }
     per = ROUNDS * setting.clients * setting.local_steps
     return {name: 1e6 * seconds / per for name, seconds in medians(contestants, repetitions).items()}
 
 
-class Pair:
-    """loss(x+v) - loss(x-v) of the network, with the products of the images computed once for both points."""
-
-    def __init__(self, regularisation: float) -> None:
-        self.regularisation = regularisation
-
-    def __call__(self, x: Any, v: Any, batch: Any) -> jax.Array:
-        """Return the difference of both losses."""
-        (images, labels), size = batch
-        at, along = images @ x["Z"].T, images @ v["Z"].T
-        plus = jnp.maximum(at + along, 0) @ (x["w"] + v["w"])
-        minus = jnp.maximum(at - along, 0) @ (x["w"] - v["w"])
-        errors = jnp.mean((minus - plus) * (2 * labels - plus - minus))  # a difference of squares
-        penalty = jnp.vdot(x["Z"], v["Z"]) + jnp.vdot(x["w"], v["w"])
-        return size / 2 * errors + 2 * self.regularisation * penalty
-
-
-def ours(setting: Any, images: Any, labels: Any, x0: Any, key: jax.Array, pair: Any) -> Callable[[], Any]:
+def ours(
+    setting: Any, images: Any, labels: Any, x0: Any, key: jax.Array, pair: Any, rounds: int = ROUNDS
+) -> Callable[[], Any]:
     """Return some rounds of the library's own, on the default engine."""
     cut = setting.neurons * setting.pixels
     start = {"Z": x0[:cut].reshape(setting.neurons, setting.pixels), "w": x0[cut:]}
@@ -118,7 +102,7 @@ def ours(setting: Any, images: Any, labels: Any, x0: Any, key: jax.Array, pair: 
     session = Simulation().start([method], problem, [key], None)
 
     def go() -> Any:
-        session.advance(ROUNDS)
+        session.advance(rounds)
         return session.carry
 
     return go

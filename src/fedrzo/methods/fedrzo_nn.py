@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from fedrzo.client import Client, take_steps
+from fedrzo.client import FULL, Client, take_steps
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import (
     Schedule,
@@ -73,8 +73,23 @@ class FedRZOnn(SendsScalars):
         def step(k: Any, sample: Any, keys: jax.Array, x: jax.Array) -> jax.Array:
             return self.local_step(client, k, sample, keys, x)[0]
 
-        x = take_steps(client, key, steps, self.batch_size, step, x, also=self.draw)  # line 4; and 5: xi_{i,k}
+        def plain(x: jax.Array) -> jax.Array:
+            return take_steps(client, key, steps, self.batch_size, step, x, also=self.draw)  # line 4; and 5: xi_{i,k}
+
+        def fused(x: jax.Array) -> jax.Array:
+            return take_steps(client, key, steps, self.batch_size, step, x, also=self.draw, together=kernel)
+
+        kernel = self.kernel(client, x)
+        x = plain(x) if kernel is None else jax.lax.platform_dependent(x, cuda=fused, default=plain)
         return Reply(x, **self.counts(client, steps, 0))
+
+    def kernel(self, client: Client, x: jax.Array) -> Any:
+        """Return several steps at once, where a GPU is at work and the problem's `pair` has a kernel for them; else None."""
+        offered = getattr(getattr(client.level, "pair_fn", None), "kernel", None)
+        simple = client.level.sets.free and self.directions == 1 and self.batch_size != FULL
+        if offered is None or not simple or jax.default_backend() != "gpu" or jax.device_count() > 1:
+            return None
+        return offered(client, x, at(self.stepsize, client.own_round), self.smoothing)
 
     def local_step(
         self, client: Client, k: Any, sample: Any, keys: jax.Array, x: jax.Array

@@ -5,7 +5,8 @@ client's samples, so that the loss and gamma = 1e-5 are tied to the size of the 
 factor |S_i| is carried along as a fixed value of each client, so that the paper's step sizes mean the same. `scale="mean"` drops
 it; a number takes its place, for sums over minibatches of that many samples. Rows of Z are neurons (the paper writes columns).
 How ten classes become two is not printed: even against odd. With `beta`, softplus takes the place of ReLU in what is minimised,
-and the ReLU loss is monitored as `relu_loss`.
+and the ReLU loss is monitored as `relu_loss`. With `pair=True` both losses of an estimate share their products (`ReluPair`),
+which rounds differently; on a GPU a kernel then takes the steps.
 """
 
 from __future__ import annotations
@@ -52,6 +53,45 @@ class ReluLoss:
         return hash((ReluLoss, self.regularisation, self.beta))
 
 
+class ReluPair:
+    """loss(x+v) - loss(x-v) of the ReLU network, with the products of the images computed once for both points."""
+
+    def __init__(self, regularisation: float) -> None:
+        self.regularisation = regularisation
+
+    def __call__(self, x: Parameters, v: Parameters, batch: Any) -> jax.Array:
+        """Return the difference of both losses."""
+        (images, labels), size = batch
+        at, along = images @ x["Z"].T, images @ v["Z"].T
+        plus = jnp.maximum(at + along, 0) @ (x["w"] + v["w"])
+        minus = jnp.maximum(at - along, 0) @ (x["w"] - v["w"])
+        errors = jnp.mean((minus - plus) * (2 * labels - plus - minus))  # a difference of squares
+        penalty = jnp.vdot(x["Z"], v["Z"]) + jnp.vdot(x["w"], v["w"])
+        return size / 2 * errors + 2 * self.regularisation * penalty
+
+    def kernel(self, client: Any, x: jax.Array, stepsize: Any, smoothing: Any, interpret: bool = False) -> Any:
+        """Return several local steps of FedRZO_nn as one kernel, `kernel(number, rows, keys, x)`; None where x does not fit.
+
+        Args:
+            client: whose steps.
+            x: where they begin.
+            stepsize: gamma.
+            smoothing: eta.
+            interpret: whether to run the kernel without a GPU, slowly.
+        """
+        try:
+            from fedrzo.kernels import fused  # here, since it imports what only a GPU needs
+        except ImportError:  # a JAX without Pallas's Triton backend
+            return None
+        return fused.relu(client, x, self.regularisation, stepsize, smoothing, interpret)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReluPair) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((ReluPair, self.regularisation))
+
+
 def accuracy(x: Parameters, test: Any) -> jax.Array:
     """The share of test images whose sign is right."""
     (images, labels), _ = test
@@ -60,31 +100,31 @@ def accuracy(x: Parameters, test: Any) -> jax.Array:
 
 def relu_digits(
     clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
-    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None,
+    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
 ) -> Nonsmooth:  # fmt: skip
     """ReLU network on scikit-learn's 8 x 8 digits, even against odd (n = 260 with 4 neurons)."""
-    return _relu("digits", clients, neurons, regularisation, split, alpha, seed, scale, beta, data)
+    return _relu("digits", clients, neurons, regularisation, split, alpha, seed, scale, beta, data, pair)
 
 
 def relu_mnist(
     clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
-    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None,
+    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
 ) -> Nonsmooth:  # fmt: skip
     """ReLU network on MNIST, even against odd (n = 3,140 with 4 neurons)."""
-    return _relu("mnist", clients, neurons, regularisation, split, alpha, seed, scale, beta, data)
+    return _relu("mnist", clients, neurons, regularisation, split, alpha, seed, scale, beta, data, pair)
 
 
 def relu_cifar10(
     clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
-    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None,
+    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
 ) -> Nonsmooth:  # fmt: skip
     """ReLU network on CIFAR-10, even against odd class numbers (n = 12,292 with 4 neurons)."""
-    return _relu("cifar10", clients, neurons, regularisation, split, alpha, seed, scale, beta, data)
+    return _relu("cifar10", clients, neurons, regularisation, split, alpha, seed, scale, beta, data, pair)
 
 
 def _relu(
     name: str, clients: int, neurons: int, regularisation: float, split: str, alpha: float, seed: int, scale: str | float,
-    beta: float | None, folder: str | None,
+    beta: float | None, folder: str | None, pair: bool,
 ) -> Nonsmooth:  # fmt: skip
     loaded = datasets.load(name, root=folder)
     labels = datasets.even_odd(loaded.y_train).astype(np.float32)
@@ -94,11 +134,14 @@ def _relu(
     test = ((loaded.x_test, datasets.even_odd(loaded.y_test).astype(np.float32)), np.float32(1.0))
     if beta is not None and not beta > 0:
         raise InputError(f"beta: found {beta!r}; pass a positive number for softplus, or None for ReLU")
+    if beta is not None and pair:
+        raise InputError("pair: found True with beta; it computes the ReLU loss alone: drop one of them")
     x0 = initial_network(loaded.x_train.shape[1], neurons, seed)
     # A surrogate is minimised in place of the ReLU loss, by which it is then judged.
     judge = {} if beta is None else {"relu_loss": ReluLoss(regularisation)}
     return Nonsmooth(
         ReluLoss(regularisation, beta), ClientData(samples, fixed=sizes), x0, test=test,
+        pair=ReluPair(regularisation) if pair else None,
         metrics={"test_accuracy": accuracy}, monitored=judge, name=f"relu-{name}" if beta is None else f"softplus-{name}",
     )  # fmt: skip
 

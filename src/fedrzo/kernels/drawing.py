@@ -1,0 +1,54 @@
+"""The direction generator inside a kernel: the same integers as `fedrzo.directions` yields, for any tile of places.
+
+A kernel has no constants: the table of quantiles is an argument, value and drop of a node in one word, so that one look does.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas import triton as gpu
+
+from fedrzo import directions
+
+DROP_BITS = 10
+
+
+@functools.cache
+def packed_table() -> np.ndarray:
+    """Return the table of quantiles with both columns in one word."""
+    value, drop = directions.table()
+    assert drop.max() < 1 << DROP_BITS
+    assert value.max() < 1 << (31 - DROP_BITS)
+    return (value << DROP_BITS) | drop
+
+
+def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: int) -> jax.Array:
+    """Draw the direction's integers at the places `lane + offset`.
+
+    Args:
+        table: a reference to `packed_table`.
+        words: the first and the last word of the direction's key.
+        lane: places of any shape; where several tiles have the same, their product with the hash's first factor is shared.
+        offset: of the tile.
+    """
+    ahead = np.uint32(offset * directions.STRIDE & 0xFFFFFFFF)
+    bits = directions.hashed(lane.astype(jnp.uint32), words[0] + ahead, words[1])
+    node, beyond = directions.nearest(bits)
+    entry = gpu.load(table.at[node])
+    return directions.between(entry >> DROP_BITS, entry & ((1 << DROP_BITS) - 1), beyond, bits)
+
+
+def halves(z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the low and the high 16 bits of each square, whose sums over 32,768 places cannot overflow."""
+    square = z * z  # below 2^32: as a signed number it may wrap around
+    return square & 0xFFFF, jax.lax.shift_right_logical(square, jnp.int32(16))
+
+
+def inverse_length(low: jax.Array, high: jax.Array) -> jax.Array:
+    """Return 1 over the length of a direction's integers, from the sums of both halves of their squares."""
+    return directions.inverse_root(directions.joined(low.astype(jnp.uint32), high.astype(jnp.uint32)))
