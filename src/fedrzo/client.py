@@ -166,7 +166,7 @@ def take_steps(
 ) -> PyTree:
     """Take a client's local steps: `carry = step(k, batch, carry)` for k below a count that may be traced.
 
-    Random numbers of several steps are drawn at once: one by one, keys and samples would take longer than a small step itself.
+    Random numbers of several steps are drawn at once: where steps are small, drawing them one by one takes longer.
     All of a client's samples are fetched once for all steps.
 
     Args:

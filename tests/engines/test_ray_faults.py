@@ -81,6 +81,7 @@ def test_too_few_clients_stop_the_run_and_nothing_is_lost(tmp_path):
     np.testing.assert_allclose(result.x, expected_x(plan), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_restarted_actor_goes_on_exactly(tmp_path):
     """Scaffold's clients remember: an actor killed in mid-round is replaced, and the run is the one without a death."""
     method, problem, trap = trapped_scaffold(tmp_path)

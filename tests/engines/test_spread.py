@@ -65,6 +65,7 @@ def test_chunks_change_nothing(name, size):
         assert chunks.history.last[column] == plain.history.last[column], column
 
 
+@pytest.mark.slow
 def test_a_lower_level_in_chunks():
     problem, method = zoo.make("direct"), fz.FedRZObl(0.01, 0.1, 2, 4)
     plain, chunks = (

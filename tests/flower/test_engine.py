@@ -62,6 +62,7 @@ def test_a_node_with_a_set_that_nobody_knows_of_sends_vectors(tmp_path):
     assert found.history.last["upload_bytes"] == 4 * 8 * (2 * 3 + found.x.size)
 
 
+@pytest.mark.slow
 def test_a_cohort_equals_the_simulations(tmp_path):
     found = inprocess.run("memory", tmp_path, rounds=3, clients_per_round=2)
     same_history(found, simulate("memory", 3, clients_per_round=2))
