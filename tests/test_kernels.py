@@ -83,6 +83,7 @@ def test_a_kernel_takes_the_plain_steps(neurons):
     assert np.all(moved > 30 * METHOD.stepsize * noise.rounding)
 
 
+@pytest.mark.slow
 def test_steps_go_on_over_several_blocks():
     given = problem(2, clients=2)
     plain, fused = (ends(given, 40, together) for together in (False, True))

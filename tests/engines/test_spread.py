@@ -53,7 +53,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("size", [None, 5])
+@pytest.mark.parametrize("size", [None, pytest.param(5, marks=pytest.mark.slow)])
 def test_chunks_change_nothing(name, size):
     problem = toys.quadratic(clients=7, dim=5)
     plain, chunks = (

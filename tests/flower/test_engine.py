@@ -54,6 +54,7 @@ def test_nodes_rebuild_where_the_lower_level_is_solved(size, tmp_path):
     assert found.events == []
 
 
+@pytest.mark.slow
 def test_a_node_with_a_set_that_nobody_knows_of_sends_vectors(tmp_path):
     found = inprocess.run("private", tmp_path, rounds=4)
     module = inprocess.load("private")
