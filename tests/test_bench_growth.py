@@ -6,6 +6,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.bench import growth
+from fedrzo.bench.options import Options
 from fedrzo.cli import main
 
 
@@ -45,4 +46,4 @@ def test_the_command(capsys, tmp_path):
 
 def test_what_it_does_not_take_is_refused():
     with pytest.raises(fz.InputError, match="bench growth: it takes no problem"):
-        growth.run(seeds=3)
+        growth.run(Options(growth.PROBLEM, 3))

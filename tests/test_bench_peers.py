@@ -12,6 +12,7 @@ import pytest
 import fedrzo as fz
 from fedrzo.bench import peers
 from fedrzo.bench.environments import Environment, PeerError
+from fedrzo.bench.options import Options
 from fedrzo.cli import main
 
 FEDJAX, _, PFL_NUMPY, _ = peers.PEERS
@@ -42,7 +43,7 @@ def alone(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIP_NO_INDEX", "1")
         patch.setenv("PIP_CONFIG_FILE", os.devnull)
-        return peers.run(quick=True, out=out, progress=False, peers=(FEDJAX,)), out
+        return peers.run(Options(peers.PROBLEM, 1, out=out, quick=True, progress=False), (FEDJAX,)), out
 
 
 def test_data_are_drawn_from_the_seed_and_have_the_size_that_is_promised():
@@ -171,12 +172,12 @@ def test_bad_input_is_refused_in_one_line(arguments, message, capsys):
 def test_it_needs_a_checkout(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "SCRIPTS", tmp_path / "nowhere")
     with pytest.raises(fz.InputError, match="run it from a checkout"):
-        peers.run()
+        peers.run(Options(peers.PROBLEM, 1))
 
 
 @pytest.mark.slow
 def test_a_real_peer_does_the_same_job(tmp_path, capsys):
-    found = peers.run(quick=True, out=tmp_path, peers=(PFL_NUMPY,))
+    found = peers.run(Options(peers.PROBLEM, 1, out=tmp_path, quick=True), (PFL_NUMPY,))
     said = capsys.readouterr()
     assert said.out == ""
     assert "pip downloads pfl==0.6.0" in said.err

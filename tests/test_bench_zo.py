@@ -9,6 +9,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.bench import timing, zo
+from fedrzo.bench.options import Options
 from fedrzo.cli import main
 from fedrzo.zoo.relu import ReluLoss, ReluPair
 
@@ -69,4 +70,4 @@ def test_the_command_prints_the_agreed_shape(capsys, tmp_path):
 
 def test_what_it_does_not_take_is_refused():
     with pytest.raises(fz.InputError, match="bench zo: it takes no problem"):
-        zo.run(problem="logistic")
+        zo.run(Options("logistic", 1))

@@ -234,11 +234,13 @@ def bench(
         raise InputError(f"bench: found {name!r}{nearest(name, BENCHES)}")
     import importlib
 
+    from fedrzo.bench.options import Options
+
     module = importlib.import_module(f"fedrzo.bench.{name}")
     runs = module.SEEDS if seeds is None else seeds
-    options = {"problem": problem or module.PROBLEM, "budget": budget, "seeds": runs, "seed": seed or 0}
+    options = Options(problem or module.PROBLEM, runs, budget, seed or 0, out, quick, progress=not quiet)
     with contextlib.redirect_stdout(sys.stderr):
-        found = module.run(**options, out=out, quick=quick, progress=not quiet)
+        found = module.run(options)
     if json:
         output.print_json(found)
         return

@@ -6,6 +6,7 @@ are extras, imported when a logger is made.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import time
@@ -20,9 +21,10 @@ Settings = dict[str, int | float | str]
 LIMIT = 500  # letters of a value that MLflow shows; a problem's repr may be longer
 
 
-class Logger:
+class Logger(abc.ABC):
     """What `run(log=...)` takes beside plain functions: it is told of the start and of the end as well."""
 
+    @abc.abstractmethod
     def begin(self, settings: Settings, done: int) -> None:
         """Start to log a run.
 
@@ -30,15 +32,14 @@ class Logger:
             settings: of the method (`method.stepsize`) and of the run, in plain values.
             done: the round that the run goes on from; 0 for a new one.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def __call__(self, row: Row) -> None:
         """Log a row of the history."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def end(self, status: str) -> None:
         """End; the status is `"finished"`, `"interrupted"` or `"failed"`."""
-        raise NotImplementedError
 
 
 Sink = Callable[[Row], None] | Logger

@@ -20,7 +20,8 @@ import numpy as np
 from fedrzo import plots, zoo
 from fedrzo.bench import replay
 from fedrzo.bench.candidates import LOCAL_STEPS, Candidate, applicable
-from fedrzo.bench.methods import CAP, QUICK_CAP, TUNING, Contest, budgets_for, check_options, enter
+from fedrzo.bench.methods import CAP, QUICK_CAP, TUNING, Contest, budgets_for, enter
+from fedrzo.bench.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.files import write_file
 from fedrzo.picture import bytes_unit, prepare, spent
@@ -35,46 +36,29 @@ OTHERS = ("FedZO", "DeComFL", "FedAvg")
 PANEL = (5.2, 3.4)  # inches
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-) -> dict[str, Any]:
-    """Compare ways of communication.
-
-    Args:
-        problem: a name of the zoo, of a single level.
-        budget: loss evaluations over all clients; by default as `fedrzo bench methods` has it.
-        seeds: how many runs of each method.
-        seed: the first of them.
-        out: a folder for the table, the figure and the histories.
-        quick: a small budget, and few repetitions of what is timed.
-        progress: say on standard error what is going on.
-    """
-    check_options(budget, seeds, seed, out)
+def run(options: Options) -> dict[str, Any]:
+    """Compare ways of communication, on a problem of a single level; the budget is that of `fedrzo bench methods`."""
+    options.check()
+    problem, seed, quick = options.problem, options.seed, options.quick
     made = zoo.make(problem)
     entrants, refused = _entrants(problem, made)
     contests, late = enter(entrants, made, QUICK_CAP if quick else CAP, seed)
-    budgets = budgets_for(contests, budget, quick)
+    budgets = budgets_for(contests, options.budget, quick)
     results: dict[str, list[Result]] = {}
     for contest in contests:
         name = contest.candidate.name
-        _say(f"{name}: {contest.rounds(budgets, 'evaluations')} rounds", progress)
-        results[name] = _compete(contest, contests[0], budgets, seed, list(range(seed, seed + seeds)))
+        options.say(f"{name}: {contest.rounds(budgets, 'evaluations')} rounds")
+        results[name] = _compete(contest, contests[0], budgets, seed, options.all_seeds)
     found = {
         "problem": problem, "dimension": made.dim, "clients": made.clients, "local_steps": LOCAL_STEPS,
-        "evaluations": budgets["evaluations"], "seeds": list(range(seed, seed + seeds)), "tuning_seed": seed + TUNING,
+        "evaluations": budgets["evaluations"], "seeds": options.all_seeds, "tuning_seed": seed + TUNING,
         **_compared(contests, results),
         "same": _same(results, made), "refused": [{"name": n, "reason": r} for n, r in (refused | late).items()],
     }  # fmt: skip
-    _say("a network of CIFAR-10's shape", progress)
+    options.say("a network of CIFAR-10's shape")
     found["cifar"] = replay.cost(replay.made_up(), replay.QUICK_REPETITIONS if quick else replay.REPETITIONS)
-    if out is not None:
-        save(found, {name: [result.history for result in runs] for name, runs in results.items()}, Path(out))
+    if options.out is not None:
+        save(found, {name: [result.history for result in runs] for name, runs in results.items()}, options.out)
     return found
 
 
@@ -234,8 +218,3 @@ def _size(count: int | None) -> str:
         return "not reached"
     factor, unit = bytes_unit(count)
     return f"{count / factor:.4g} {unit}"
-
-
-def _say(text: str, progress: bool) -> None:
-    if progress:
-        print(text, file=sys.stderr)

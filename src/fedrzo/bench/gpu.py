@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedrzo.bench import timing
-from fedrzo.bench.timing import check_fixed, save
+from fedrzo.bench.options import Options
+from fedrzo.bench.timing import save
 from fedrzo.bench.zo import ours
 from fedrzo.errors import InputError
 from fedrzo.zoo.relu import ReluPair
@@ -47,31 +47,12 @@ class Case(NamedTuple):
 CASES = (Case(5, 1, rounds=50), Case(5000, 1), Case(5000, 32), Case(100, 32, 100, 3072, rounds=1))
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-) -> dict[str, Any]:
-    """Measure millions of client-steps per second.
-
-    Args:
-        problem: fixed.
-        budget: fixed too; see `quick`.
-        seeds: fixed too: times do not depend on them.
-        seed: of the directions.
-        out: a folder for the numbers.
-        quick: few repetitions.
-        progress: unused; it takes a minute or two.
-    """
-    del progress
-    check_fixed("gpu", problem != PROBLEM, budget, seeds, out)
+def run(options: Options) -> dict[str, Any]:
+    """Measure millions of client-steps per second; the seed is the directions'."""
+    options.check_fixed("gpu", PROBLEM)
     if jax.default_backend() != "gpu":
         raise InputError(f"bench gpu: found a {jax.default_backend()} alone; run it where JAX sees a GPU")
-    repetitions = QUICK_REPETITIONS if quick else REPETITIONS
+    repetitions = QUICK_REPETITIONS if options.quick else REPETITIONS
     bandwidth = measure_bandwidth(repetitions)
     device = jax.devices()[0].device_kind
     found: dict[str, Any] = {
@@ -81,8 +62,8 @@ def run(
         "cases": {},
     }
     for case in CASES:
-        found["cases"][case.name] = measure(case, bandwidth, seed, repetitions)
-    save(found, out, "gpu")
+        found["cases"][case.name] = measure(case, bandwidth, options.seed, repetitions)
+    save(found, options.out, "gpu")
     return found
 
 

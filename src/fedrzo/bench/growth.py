@@ -11,13 +11,13 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedrzo.bench.timing import check_fixed, save
+from fedrzo.bench.options import Options
+from fedrzo.bench.timing import save
 from fedrzo.clientdata import ClientData
 from fedrzo.engines.simulation import Simulation
 from fedrzo.errors import FedrzoError
@@ -42,37 +42,17 @@ REPETITIONS = 3
 LIMIT = 1200  # seconds for one setting
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-) -> dict[str, Any]:
-    """Measure seconds per round and peak memory along each axis.
-
-    Args:
-        problem: fixed.
-        budget: fixed too; see `quick`.
-        seeds: fixed too: times do not depend on them.
-        seed: unused.
-        out: a folder for the numbers.
-        quick: small sizes.
-        progress: say on standard error what is going on.
-    """
-    del seed
-    check_fixed("growth", problem != PROBLEM, budget, seeds, out)
+def run(options: Options) -> dict[str, Any]:
+    """Measure seconds per round and peak memory along each axis."""
+    options.check_fixed("growth", PROBLEM)
     found: dict[str, Any] = {"problem": PROBLEM, "chunk": CHUNK, "axes": {}}
-    for axis, values in (QUICK_AXES if quick else AXES).items():
+    for axis, values in (QUICK_AXES if options.quick else AXES).items():
         rows = []
         for value in values:
-            if progress:
-                print(f"{axis} = {value:,}", file=sys.stderr)
+            options.say(f"{axis} = {value:,}")
             rows.append(apart(setting(axis, value)))
         found["axes"][axis] = {"rows": rows, **slopes(axis, rows)}
-    save(found, out, "growth")
+    save(found, options.out, "growth")
     return found
 
 

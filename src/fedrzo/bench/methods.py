@@ -20,8 +20,9 @@ import numpy as np
 
 from fedrzo import plots, zoo
 from fedrzo.bench.candidates import LOCAL_STEPS, POINTS, RATIO, SAME, Candidate, Setting, applicable
+from fedrzo.bench.options import Options
 from fedrzo.errors import InputError, MissingExtraError
-from fedrzo.files import check_writable, write_file
+from fedrzo.files import write_file
 from fedrzo.picture import BYTE_UNITS, bytes_unit, prepare, spent
 from fedrzo.results import History, Sweep, confidence_band
 from fedrzo.run import sweep
@@ -166,32 +167,18 @@ def read(history: History, budget: str, budgets: dict[str, float]) -> dict[str, 
     return {name: float(history[name][i]) for name in ("loss", "round", "feasibility")} | {"spent": float(costs[i])}
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-) -> dict[str, Any]:
+def run(options: Options) -> dict[str, Any]:
     """Compare all applicable methods.
 
-    Args:
-        problem: a name of the zoo.
-        budget: loss evaluations over all clients; by default as many as 300 rounds of ten gradient steps take (40 if
-            quick), ten times that where there is a lower level, and there at least 30 rounds (10 if quick) of the costliest
-            method. The byte budget is what the methods' median sends meanwhile.
-        seeds: how many runs of each method.
-        seed: the first of them.
-        out: a folder for the table, the figure and the histories.
-        quick: a small budget.
-        progress: say on standard error what is going on.
+    By default the budget is as many loss evaluations as 300 rounds of ten gradient steps take (40 if quick), ten times that where
+    there is a lower level, and there at least 30 rounds (10 if quick) of the costliest method. The byte budget is what the
+    methods' median sends meanwhile.
 
     Returns:
         Budgets, one entry per method, and the methods that refused the problem, with the reason.
     """
-    check_options(budget, seeds, seed, out)
+    options.check()
+    problem, seed, quick = options.problem, options.seed, options.quick
     made = zoo.make(problem)
     candidates, refused = applicable(made)
     cap = QUICK_CAP if quick else CAP
@@ -199,25 +186,23 @@ def run(
     refused |= late
     if not contests:
         raise InputError(f"problem: no method solves {problem!r}: {'; '.join(refused.values()) or 'none is known'}")
-    budgets = budgets_for(contests, budget, quick)
+    budgets = budgets_for(contests, options.budget, quick)
     for i, contest in enumerate(contests):
-        if progress:
-            counts = " and ".join(f"{contest.rounds(budgets, b)}" for b in BUDGETS)
-            name = contest.candidate.name
-            print(f"{name} ({i + 1} of {len(contests)}): {counts} rounds", file=sys.stderr)
+        counts = " and ".join(f"{contest.rounds(budgets, b)}" for b in BUDGETS)
+        options.say(f"{contest.candidate.name} ({i + 1} of {len(contests)}): {counts} rounds")
         contest.tune(budgets, seed + TUNING)
-        contest.compete(budgets, list(range(seed, seed + seeds)))
+        contest.compete(budgets, options.all_seeds)
     entries = sorted((c.entry(budgets) for c in contests), key=lambda e: _rank(e["at_equal_evaluations"]["loss"]))
     found = {
         "problem": problem, "start": float(contests[0].histories["bytes"][0]["loss"][0]), "budget": budgets,
-        "seeds": list(range(seed, seed + seeds)), "tuning_seed": seed + TUNING, "rounds_cap": cap,
+        "seeds": options.all_seeds, "tuning_seed": seed + TUNING, "rounds_cap": cap,
         "local_steps": LOCAL_STEPS, "batch_size": _batch(made),
         "methods": entries, "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
         "same": [{"name": name, "as": other} for name, other in SAME.items() if other in {e["name"] for e in entries}],
         "note": NOTE,
     }  # fmt: skip
-    if out is not None:
-        save(found, contests, Path(out))
+    if options.out is not None:
+        save(found, contests, options.out)
     return found
 
 
@@ -350,15 +335,3 @@ def _rank(loss: float | None) -> float:
 
 def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def check_options(budget: int | None, seeds: int, seed: int, out: str | Path | None) -> None:
-    """Refuse options of the command line that make no sense."""
-    if seed < 0:
-        raise InputError(f"--seed: found {seed}; pass a whole number of at least 0")
-    if budget is not None and budget < 1:
-        raise InputError(f"--budget: found {budget}; pass a whole number of loss evaluations, at least 1")
-    if seeds < 1:
-        raise InputError(f"--seeds: found {seeds}; pass a whole number of at least 1")
-    if out is not None:
-        check_writable(Path(out), "--out")

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrzo.bench.environments import Environment, PeerError, call
-from fedrzo.bench.timing import check_fixed, save
-from fedrzo.commands import note
+from fedrzo.bench.options import Options
+from fedrzo.bench.timing import save
 from fedrzo.errors import InputError
 
 PROBLEM = "FedAvg for least squares, 100 clients x 50 samples, d = 20, batch 10, 5 local steps"
@@ -60,41 +60,26 @@ PEERS = (
 )
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-    peers: tuple[Peer, ...] = PEERS,
-) -> dict[str, Any]:
+def run(options: Options, peers: tuple[Peer, ...] = PEERS) -> dict[str, Any]:
     """Measure rounds per second after compilation, and compare the losses reached.
 
     Args:
-        problem: fixed.
-        budget: fixed too.
-        seeds: fixed too; see `quick`.
-        seed: of the data, and of the first repetition's draws.
-        out: a folder for the numbers and for the peers' environments, which a later call finds there.
-        quick: one repetition.
-        progress: say what is being downloaded and run.
+        options: the seed is that of the data and of the first repetition; the peers' environments go below the folder, where a
+            later call finds them.
         peers: whom to compare with.
     """
-    if seed < 0:
-        raise InputError(f"--seed: found {seed}; pass a whole number of at least 0")
+    options.check_seed()
     if not SCRIPTS.is_dir():
         raise InputError(f"bench peers: found no {SCRIPTS}; run it from a checkout, which has the contestants' scripts")
-    check_fixed("peers", problem != PROBLEM, budget, seeds, out)
-    all_seeds = range(seed, seed + (1 if quick else REPETITIONS))
+    options.check_fixed("peers", PROBLEM)
+    seeds = range(options.seed, options.seed + (1 if options.quick else REPETITIONS))
     with tempfile.TemporaryDirectory(prefix="fedrzo-peers-") as elsewhere:
-        found = compare(peers, all_seeds, Path(out or elsewhere), progress)
-    save(found, out, "peers")
+        found = compare(peers, seeds, options.out or Path(elsewhere), options)
+    save(found, options.out, "peers")
     return found
 
 
-def compare(peers: tuple[Peer, ...], seeds: range, folder: Path, progress: bool) -> dict[str, Any]:
+def compare(peers: tuple[Peer, ...], seeds: range, folder: Path, options: Options) -> dict[str, Any]:
     """Install the peers, run all contestants in turn; those that cannot be installed or fail are reported, the others go on."""
     runs: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in (OURS, *peers)}
     missing: dict[str, str] = {}
@@ -102,7 +87,7 @@ def compare(peers: tuple[Peer, ...], seeds: range, folder: Path, progress: bool)
     for name, home in homes.items():
         if not home.ready:
             wanted = ", ".join(home.requirements)
-            note(f"peers: pip downloads {wanted} and what they need into {home.folder}", not progress)
+            options.say(f"peers: pip downloads {wanted} and what they need into {home.folder}")
             try:
                 home.install()
             except PeerError as error:
@@ -112,7 +97,7 @@ def compare(peers: tuple[Peer, ...], seeds: range, folder: Path, progress: bool)
         for peer in (OURS, *peers):
             if peer.name in missing:
                 continue
-            note(f"peers: {peer.name}, repetition {seed - seeds[0] + 1} of {len(seeds)}", not progress)
+            options.say(f"peers: {peer.name}, repetition {seed - seeds[0] + 1} of {len(seeds)}")
             try:
                 runs[peer.name].append(contest(peer, folder / "job.npz", homes.get(peer.name)))
             except PeerError as error:

@@ -22,9 +22,10 @@ from typing import Any
 from fedrzo import plots, theory
 from fedrzo.bench import scaling, traces
 from fedrzo.bench.drawing import figure, interval
+from fedrzo.bench.options import Options
 from fedrzo.bench.shared import QUICK_RUNS, directions
 from fedrzo.errors import InputError, MissingExtraError
-from fedrzo.files import check_writable, write_file
+from fedrzo.files import write_file
 from fedrzo.results import confidence_band
 
 PROBLEM = "closed forms"
@@ -38,45 +39,27 @@ BUDGETS, QUICK_BUDGETS = (1_000, 10_000, 100_000), (300, 3_000)
 CONSENSUS_STEPS = 10  # local steps where consensus is looked at
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-) -> dict[str, Any]:
-    """Measure all of the above.
-
-    Args:
-        problem: fixed: the problems are those with closed forms.
-        budget: fixed too; see `quick`.
-        seeds: runs of each setting.
-        seed: the first of them.
-        out: a folder for the table, the numbers and the figure.
-        quick: smaller budgets and fewer dimensions.
-        progress: say on standard error what is going on.
-    """
-    _check(problem, budget, seeds, out)
-    chosen = list(range(seed, seed + seeds))
+def run(options: Options) -> dict[str, Any]:
+    """Measure all of the above."""
+    _check(options)
+    chosen, quick = options.all_seeds, options.quick
     found: dict[str, Any] = {"problem": PROBLEM, "seeds": chosen, "quick": quick}
     known = [traces.l1(4, DIM, SMOOTHING, DISTANCE), traces.boxes(3, SMOOTHING)]
-    _say("bound and consensus", progress)
+    options.say("bound and consensus")
     budgets = QUICK_BUDGETS if quick else BUDGETS
     found["bound"] = [bound(one, K, chosen) for one in known for K in budgets]
     found["consensus"] = [consensus(one, budgets[-1], chosen) for one in known]
-    _say(f"clients: {CLIENTS}", progress)
+    options.say(f"clients: {CLIENTS}")
     found["clients"] = clients(QUICK_EPSILON if quick else EPSILON, chosen)
     dims = QUICK_DIMENSIONS if quick else DIMENSIONS
-    _say(f"dimension: {dims}", progress)
+    options.say(f"dimension: {dims}")
     found["dimension"] = dimension(dims, chosen)
     found["rounds"] = rounds(found)
-    _say("directions", progress)
+    options.say("directions")
     found["directions"] = directions([1, 16], QUICK_RUNS) if quick else directions(CLIENTS)
     found["claims"] = claims(found)
-    if out is not None:
-        save(found, Path(out))
+    if options.out is not None:
+        save(found, options.out)
     return found
 
 
@@ -210,11 +193,6 @@ def _cut_off(m: int, K: float) -> bool:
     return plan is not None and plan.prescribed > plan.limit
 
 
-def _say(text: str, progress: bool) -> None:
-    if progress:
-        print(text, file=sys.stderr)
-
-
 def _plain(content: Any) -> Any:
     """Return the numbers with null for what JSON cannot hold."""
     if isinstance(content, dict):
@@ -224,16 +202,17 @@ def _plain(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _check(problem: str, budget: int | None, seeds: int, out: str | Path | None) -> None:
-    if problem != PROBLEM:
+def _check(options: Options) -> None:
+    if options.problem != PROBLEM:
         raise InputError(
-            f"problem: found {problem!r}; bench theory runs on its own problems with closed forms: leave it out"
+            f"problem: found {options.problem!r}; bench theory runs on its own problems with closed forms: leave it out"
         )
-    if budget is not None:
-        raise InputError(f"--budget: found {budget}; bench theory has its own, smaller with --quick: leave it out")
-    if seeds < 2:
+    if options.budget is not None:
         raise InputError(
-            f"--seeds: found {seeds}; pass at least 2, since intervals come from differences between seeds"
+            f"--budget: found {options.budget}; bench theory has its own, smaller with --quick: leave it out"
         )
-    if out is not None:
-        check_writable(Path(out), "--out")
+    if options.seeds < 2:
+        raise InputError(
+            f"--seeds: found {options.seeds}; pass at least 2, since intervals come from differences between seeds"
+        )
+    options.check_out()

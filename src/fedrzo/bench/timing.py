@@ -16,15 +16,7 @@ import jax
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.files import check_writable, write_file
-
-
-def check_fixed(name: str, given: Any, budget: int | None, seeds: int, out: str | Path | None) -> None:
-    """Refuse options that a benchmark of fixed size does not take; `given` is whether a problem was named."""
-    if given or budget is not None or seeds != 1:
-        raise InputError(f"bench {name}: it takes no problem, --budget or --seeds; pass --quick for fewer repetitions")
-    if out is not None:
-        check_writable(Path(out), "--out")
+from fedrzo.files import write_file
 
 
 def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:

@@ -9,14 +9,14 @@ CPU the library has a JAX device for each core and shares the clients among them
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from fedrzo.bench import timing
-from fedrzo.bench.timing import check_fixed, medians, save, use_cores
+from fedrzo.bench.options import Options
+from fedrzo.bench.timing import medians, save, use_cores
 from fedrzo.clientdata import ClientData
 from fedrzo.engines.simulation import Simulation
 from fedrzo.methods import FedRZOnn
@@ -31,38 +31,19 @@ ROUNDS = 10  # at a time
 RULERS = ("numpy", "plain_jax")
 
 
-def run(
-    problem: str = PROBLEM,
-    budget: int | None = None,
-    seeds: int = SEEDS,
-    seed: int = 0,
-    out: str | Path | None = None,
-    quick: bool = False,
-    progress: bool = True,
-) -> dict[str, Any]:
-    """Measure microseconds per client-step.
-
-    Args:
-        problem: fixed.
-        budget: fixed too; see `quick`.
-        seeds: fixed too: times do not depend on them.
-        seed: of the data and directions.
-        out: a folder for the numbers.
-        quick: few repetitions.
-        progress: unused; it takes seconds.
-    """
-    del progress
-    check_fixed("zo", problem != PROBLEM, budget, seeds, out)
+def run(options: Options) -> dict[str, Any]:
+    """Measure microseconds per client-step; the seed is that of the data and directions."""
+    options.check_fixed("zo", PROBLEM)
     devices = use_cores()
     device = f"{len(devices)} x {devices[0].device_kind}"
     found: dict[str, Any] = {"problem": PROBLEM, "device": device, "microseconds": {}}
     for batch in BATCHES:
-        times = measure(batch, seed, QUICK_REPETITIONS if quick else REPETITIONS)
+        times = measure(batch, options.seed, QUICK_REPETITIONS if options.quick else REPETITIONS)
         found["microseconds"][str(batch)] = times
         for ruler in RULERS:
             found.setdefault(f"vs_{ruler}", {})[str(batch)] = times[ruler] / times["fedrzo, pair"]
             found.setdefault(f"vs_{ruler}_without_pair", {})[str(batch)] = times[ruler] / times["fedrzo"]
-    save(found, out, "zo")
+    save(found, options.out, "zo")
     return found
 
 
