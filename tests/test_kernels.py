@@ -17,8 +17,8 @@ import fedrzo as fz
 from fedrzo import directions
 from fedrzo.cli import main
 from fedrzo.client import Client, take_steps
-from fedrzo.kernels import drawing
-from fedrzo.kernels.relu_steps import warps_for
+from fedrzo.kernels import drawing, wide_steps
+from fedrzo.kernels.layout import warps_for
 from fedrzo.smoothing import measure_noise
 from fedrzo.zoo.relu import ReluLoss, ReluPair, initial_network
 
@@ -26,7 +26,7 @@ METHOD = fz.FedRZOnn(1e-3, 0.01, local_steps=3, batch_size=2)
 KEY = jax.random.key(3)
 
 
-def problem(neurons, pixels=20, clients=3):
+def problem(neurons, pixels=20, clients=2):
     rng = np.random.default_rng(0)
     samples = [
         (rng.random((5 + i, pixels), np.float32), rng.choice(np.float32([-1, 1]), 5 + i)) for i in range(clients)
@@ -53,30 +53,39 @@ def test_a_kernel_draws_the_same_direction():
     assert v.tobytes() == np.asarray(directions.sphere(key, 128, 0.01, jnp.float32)).tobytes()
 
 
-def ends(problem, steps, together, stepsize=METHOD.stepsize):
+def ends(problem, steps, together, stepsize=METHOD.stepsize, batch_size=METHOD.batch_size):
     """Where all clients' steps lead, side by side as in a simulation."""
-    method = dataclasses.replace(METHOD, stepsize=stepsize)
+    method = dataclasses.replace(METHOD, stepsize=stepsize, batch_size=batch_size)
 
     def one(i):
         client = Client.of(problem, i)
         x = jnp.asarray(problem.x0)
-        kernel = problem.pair_fn.kernel(client, x, stepsize, method.smoothing, interpret=True)
+        kernel = problem.pair_fn.kernel(client, x, batch_size, stepsize, method.smoothing, interpret=True)
 
         def step(k, sample, keys, x):
             return method.local_step(client, k, sample, keys, x)[0]
 
         key = jax.random.fold_in(KEY, i)
         how = {"together": kernel} if together else {}
-        return take_steps(client, key, steps, METHOD.batch_size, step, x, also=METHOD.draw, **how)
+        return take_steps(client, key, steps, batch_size, step, x, also=METHOD.draw, **how)
 
     return jax.vmap(one)(jnp.arange(problem.clients))
 
 
-@pytest.mark.parametrize("neurons", [1, 3])
-def test_a_kernel_takes_the_plain_steps(neurons):
+@pytest.mark.parametrize(
+    ("neurons", "pixels", "batch_size"),
+    [
+        pytest.param(1, 20, 2, id="in registers", marks=pytest.mark.slow),
+        pytest.param(3, 20, 2, id="in registers, several neurons"),
+        pytest.param(3, 20, 1, id="few clients"),
+        pytest.param(18, 800, 2, id="in tiles"),
+        pytest.param(17, 20, 3, id="in one tile and a bit", marks=pytest.mark.slow),
+    ],
+)
+def test_a_kernel_takes_the_plain_steps(neurons, pixels, batch_size):
     """To within what rounding does to as many plain steps; the count of steps is not the block's."""
-    given = problem(neurons)
-    plain, fused = (ends(given, 3, together) for together in (False, True))
+    given = problem(neurons, pixels)
+    plain, fused = (ends(given, 3, together, batch_size=batch_size) for together in (False, True))
     moved = np.linalg.norm(plain - given.x0, axis=1)
     noise = measure_noise(given, given.x0, METHOD.smoothing)
     assert np.all(np.linalg.norm(fused - plain, axis=1) < 3 * METHOD.stepsize * noise.rounding)
@@ -101,23 +110,26 @@ def test_a_sweep_is_one_kernel_too():
 def test_a_kernel_is_offered_where_x_fits_and_is_single():
     given = problem(4)
     client = Client.of(given, 0)
-    offered = given.pair_fn.kernel(client, jnp.asarray(given.x0), 0.1, 0.1)
+    offered = given.pair_fn.kernel(client, jnp.asarray(given.x0), 2, 0.1, 0.1)
     with jax.enable_x64(True):
-        wide = given.pair_fn.kernel(client, jnp.asarray(given.x0, jnp.float64), 0.1, 0.1)
+        wide = given.pair_fn.kernel(client, jnp.asarray(given.x0, jnp.float64), 2, 0.1, 0.1)
     assert offered is not None
     assert wide is None
     assert warps_for(4, 784, 32, clients=5000) == 2
     assert warps_for(4, 784, 1, clients=5) == 4
     assert warps_for(100, 3072, 32, clients=100) is None
+    assert wide_steps.fits(100, 32)
+    assert not wide_steps.fits(100, 200)
 
 
 def test_without_a_gpu_nothing_of_it_is_used():
-    """The method takes the plain path, and Pallas is not even imported."""
+    """The method takes the plain path, and its kernels are not even imported."""
     quiet = (
         "import sys, jax, fedrzo as fz\n"
         "from fedrzo.zoo import relu\n"
         "fz.run(fz.FedRZOnn(1e-3, 0.01), fz.zoo.make('median'), 1, progress=False)\n"
-        "assert not any('pallas' in name for name in sys.modules), sorted(n for n in sys.modules if 'pallas' in n)"
+        "found = sorted(n for n in sys.modules if 'pallas.triton' in n or 'fedrzo.kernels' in n)\n"
+        "assert not found, found"
     )
     assert METHOD.kernel(Client.of(given := problem(2), 0), jnp.asarray(given.x0)) is None
     subprocess.run([sys.executable, "-c", quiet], check=True, timeout=300)

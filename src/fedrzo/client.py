@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.federation import Roots, private_key
+from fedrzo.keys import written_out
 from fedrzo.pytrees import index
 
 PyTree = Any
@@ -48,6 +49,7 @@ class Client:
         iteration: the index within the innermost `federation.repeat`, else 0.
         points: what `federation.lower` last sent in this round (x, or the pair x+v, x-v), kept by the client.
         common: a key of this call that is the same for all clients, for coins and directions that they share.
+        brief: whether it is known, when compiled, that no round has more than `AHEAD_TOGETHER` local steps.
     """
 
     level: Any
@@ -58,6 +60,7 @@ class Client:
     iteration: Any = 0
     points: Any = None
     common: Any = None
+    brief: bool = False
 
     @classmethod
     def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
@@ -87,7 +90,7 @@ class Client:
         if batch_size == FULL:
             return None
         words = jax.random.key_data(key)
-        mixed = jax.random.fold_in(jax.random.fold_in(self.private, words[0]), words[1])
+        mixed = jax.random.fold_in(jax.random.fold_in(written_out(self.private), words[0]), words[1])
         return self.level.data.draw(mixed, self.index, int(batch_size))
 
     def batch(self, drawn: Any, batch_size: int | str) -> PyTree:
@@ -182,6 +185,7 @@ def take_steps(
     """
     ahead = AHEAD if together is None else AHEAD_TOGETHER
     whole = client.batch(None, batch_size) if batch_size == FULL else None
+    key = written_out(key)
 
     def draw(k: Any) -> tuple:
         step_key = jax.random.fold_in(key, k)
@@ -201,10 +205,11 @@ def take_steps(
 
         return jax.lax.fori_loop(0, number, one, carry)
 
-    done = 0
-    if together is not None:  # on a GPU a loop waits for the host: where one block is all, there is none
-        carry, done = several(0, carry), 1
-    return jax.lax.fori_loop(done, (count + ahead - 1) // ahead, several, carry)
+    if together is None:
+        return jax.lax.fori_loop(0, (count + ahead - 1) // ahead, several, carry)
+    if client.brief and not client.level.nested:  # on a GPU a loop waits for the host: none where one block is all
+        return together(count, *jax.vmap(draw)(jnp.arange(ahead)), carry)
+    return jax.lax.fori_loop(1, (count + ahead - 1) // ahead, several, several(0, carry))
 
 
 def check_batch_size(batch_size: Any, data: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedrzo.arguments import call_user
 from fedrzo.errors import InputError
+from fedrzo.keys import usual
 from fedrzo.pytrees import index, traced
 
 PyTree = Any
@@ -46,6 +47,7 @@ class ClientData:
         self.samples = int(sizes.sum())
         self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
         self.identical = False
+        self.is_wide = False
         self.chunk_size = min(int(sizes.max()), CHUNK)
         self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
@@ -72,6 +74,15 @@ class ClientData:
         part.fixed = jax.tree.map(lambda leaf: np.asarray(leaf)[list(clients)], self.fixed)
         part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
         return part
+
+    def wide(self) -> ClientData:
+        """Return these data, with floats handed out in the precision of the run rather than in that of their storage.
+
+        Each product would convert them anyway, and XLA then keeps a converted copy for each.
+        """
+        wide = copy.copy(self)
+        wide.is_wide = True
+        return wide
 
     def __repr__(self) -> str:
         sizes = np.asarray(self.sizes)
@@ -120,13 +131,21 @@ class ClientData:
         weight = jnp.asarray(client_weights)[client] / jnp.asarray(self.sizes)[client]
         return self._singles(rows, client), jnp.where(place < self.samples, weight, 0.0)
 
-    def _batch(self, rows: Any, client: Any) -> PyTree:
+    def _rows(self, rows: Any) -> PyTree:
         samples = index(self.flat, rows)
+        if not self.is_wide:
+            return samples
+        return jax.tree.map(
+            lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples
+        )
+
+    def _batch(self, rows: Any, client: Any) -> PyTree:
+        samples = self._rows(rows)
         return samples if self.fixed is None else (samples, index(self.fixed, client))
 
     def _singles(self, rows: Any, clients: Any) -> PyTree:
         """Batches of one sample, stacked on a new leading axis."""
-        samples = jax.tree.map(lambda leaf: leaf[:, None], index(self.flat, rows))
+        samples = jax.tree.map(lambda leaf: leaf[:, None], self._rows(rows))
         return samples if self.fixed is None else (samples, index(self.fixed, clients))
 
 
@@ -164,7 +183,7 @@ class Sampler:
     def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
         """Draw the keys of a batch's samples."""
         del client
-        return jax.random.split(key, batch_size)
+        return usual(jax.random.split(key, batch_size))
 
     def batch(self, keys: jax.Array, client: Any, client_id: Any) -> PyTree:
         """Return the samples that were drawn."""
@@ -176,6 +195,10 @@ class Sampler:
         part = copy.copy(self)
         part.clients = len(clients)
         return part
+
+    def wide(self) -> Sampler:
+        """Return this sampler: what it draws has the precision it was drawn in."""
+        return self
 
     def monitor(self, client_id: Any) -> PyTree:
         """Return the fixed batch over which this client's loss is monitored."""

@@ -53,14 +53,13 @@ def integers(key: jax.Array, dim: int) -> jax.Array:
 def _computed_once(value: Callable[[], jax.Array], like: jax.Array) -> jax.Array:
     """Return a value, stored on a CPU: its compiler would compute it anew wherever it is used.
 
-    A loop of one pass, of which the compiler cannot know that, keeps it from doing so. On a GPU a loop would wait for the host.
+    A choice of which the compiler cannot know how it ends keeps it from doing so. On a GPU it would wait for the host.
     """
 
-    def loop() -> jax.Array:
-        once = jax.lax.optimization_barrier(jnp.int32(1))
-        return jax.lax.fori_loop(0, once, lambda _, __: value(), like)
+    def chosen() -> jax.Array:
+        return jax.lax.cond(jax.lax.optimization_barrier(jnp.bool_(True)), value, lambda: like)
 
-    return jax.lax.platform_dependent(cpu=loop, default=value)
+    return jax.lax.platform_dependent(cpu=chosen, default=value)
 
 
 def bits(key: jax.Array, dim: int) -> jax.Array:
@@ -123,9 +122,18 @@ def inverse_length(z: jax.Array, dtype: Any) -> jax.Array:
 
 def squared_length(z: jax.Array) -> jax.Array:
     """Return the sum of squares as a float32, from sums of integers that cannot overflow (below 2^31 entries)."""
-    z = z.astype(jnp.uint32)  # squares are below 2^32; negative numbers wrap around to the same ones
-    squares = z * z
-    return joined(_blocks(squares & np.uint32(0xFFFF)), _blocks(squares >> 16))
+    blocks = -(-z.size // BLOCK)
+    if blocks > 1:
+        z = jnp.pad(z, (0, -z.size % BLOCK)).reshape(blocks, BLOCK)
+    squares = z * z  # below 2^32; they wrap around in a signed number, whose bits are the same
+    parts = squares, jax.lax.shift_right_logical(squares, 16)
+    # Both sums in one pass, with as few operations as can be: XLA on a CPU splits up what has more, and waits for the parts.
+    zero = np.int32(0)
+    all_, high = jax.lax.reduce(parts, (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (z.ndim - 1,))
+    all_, high = all_.astype(jnp.uint32), high.astype(jnp.uint32)
+    return joined(
+        all_ - (high << 16), high
+    )  # what the low halves add up to is below 2^31, so it is known though all_ is not
 
 
 def joined(low: jax.Array, high: jax.Array) -> jax.Array:
@@ -137,12 +145,6 @@ def joined(low: jax.Array, high: jax.Array) -> jax.Array:
     # Products with powers of two are exact, so each line rounds once, fused or not.
     rest = middle.astype(jnp.float32) * np.float32(2**16) + low.astype(jnp.float32)
     return top.astype(jnp.float32) * np.float32(2**32) + rest
-
-
-def _blocks(parts: jax.Array) -> jax.Array:
-    if parts.size <= BLOCK:
-        return _total(parts)
-    return jnp.pad(parts, (0, -parts.size % BLOCK)).reshape(-1, BLOCK).sum(1, dtype=jnp.uint32)
 
 
 def _total(parts: jax.Array) -> jax.Array:

@@ -31,7 +31,7 @@ for clients in (24, 21):  # 21 do not divide by 8: three of them step twice
             assert other.history.last[column] == one.history.last[column], column
     with problem.precision():
         session = simulation.Simulation().start([method], problem, [jax.random.key(0)], None)
-        text = simulation._advance.lower(session.method, session.problem, session.key, session.carry,
+        text = simulation.advance("cpu", False).lower(session.method, session.problem, session.key, session.carry,
             (jnp.int32(0), jnp.int32(1)), size=None, spread=session.spread, many=False).compile().as_text()
     assert "f64[3,5]" in text and f"f64[{clients},5]" not in text.replace(f"f64[{clients},5]{{1,0}} slice", ""), clients
 print("ok")
@@ -83,7 +83,7 @@ def test_memory_grows_with_the_chunk_and_not_with_the_clients():
             session = simulation.Simulation(client_chunk=chunk).start(
                 [fz.FedRZOnn(0.02, 0.1, 3)], problem, [jax.random.key(0)], None
             )
-            lowered = simulation._advance.lower(
+            lowered = simulation.advance("cpu", False).lower(
                 session.method, session.problem, session.key, session.carry, (np.int32(0), np.int32(1)),
                 size=None, spread=session.spread, many=False,
             )  # fmt: skip

@@ -146,14 +146,16 @@ class Clock:
     """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
 
     def __init__(
-        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
-    ) -> None:
+        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None,
+        brief: bool = False,
+    ) -> None:  # fmt: skip
         self.problem = problem
         self.roots = roots
         self.base = base
         self.round = round
         self.iteration = jnp.int32(iteration)
         self.points = points
+        self.brief = brief
         self.calls = 0
 
     def next_key(self) -> jax.Array:
@@ -164,12 +166,12 @@ class Clock:
     def inside(self, base: jax.Array, iteration: Any) -> Clock:
         """Return the clock of one iteration of a repeat."""
         key = jax.random.fold_in(base, iteration)
-        return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
+        return Clock(self.problem, self.roots, key, self.round, iteration, self.points, self.brief)
 
     def client(self, level: Any, i: jax.Array, common: jax.Array) -> Client:
         """Return a client's view at this moment."""
         private = private_key(self.roots, i)
-        return Client(level, i, i, private, self.round, self.iteration, self.points, common)
+        return Client(level, i, i, private, self.round, self.iteration, self.points, common, self.brief)
 
 
 def everyone(problem: Any) -> jax.Array:

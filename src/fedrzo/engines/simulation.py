@@ -13,13 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.client import AHEAD_TOGETHER
 from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
+from fedrzo.engines.compiling import LONG, compiler_options
 from fedrzo.engines.progress import Progress
 from fedrzo.engines.spread import Spread, check_chunk, spread
 from fedrzo.engines.tally import Tally
 from fedrzo.federation import Cost, Roots
+from fedrzo.keys import written_out
 
 PyTree = Any
+ROUNDS = 25  # at a time on a GPU, where a loop whose length is not known in advance waits for the host in every round
+SMALL = (
+    1 << 20
+)  # numbers of all clients' x, below which a round is over so soon that this matters; it takes compilation
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
 TRACES = [0]  # how often a run was traced: tests check that new hyper-parameters do not retrace
 
@@ -44,14 +51,22 @@ def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.
 
 
 def _rounds(
-    method: Any, problem: Any, key: jax.Array, carry: Carry, span: tuple, size: int | None, spread: Spread
+    method: Any,
+    problem: Any,
+    key: jax.Array,
+    carry: Carry,
+    span: tuple,
+    size: int | None,
+    spread: Spread,
+    brief: bool = False,
 ) -> Carry:
     """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
+    key = written_out(key)
     roots = Roots.of(key)
 
     def one(r: jax.Array, carry: Carry) -> Carry:
         ids, weights = cohort(problem, key, r, size)
-        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
+        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r, brief=brief)
         ledger = Ledger(carry.tally, {"": carry.memory})
         federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
         state = method.round(federation, carry.state, r)
@@ -60,10 +75,16 @@ def _rounds(
         progress = carry.progress.after(key, r, state.x, method.healthy(state))
         return Carry(state, ledger.memory[""], ledger.tally, progress)
 
-    return jax.lax.fori_loop(span[0], span[1], one, carry)
+    def several(block: jax.Array, carry: Carry) -> Carry:
+        return jax.lax.fori_loop(0, ROUNDS, lambda j, carry: one(span[0] + ROUNDS * block + j, carry), carry)
+
+    if spread.platform != "gpu" or (size or problem.clients) * problem.dim > SMALL:
+        return jax.lax.fori_loop(span[0], span[1], one, carry)
+    blocks = (span[1] - span[0]) // ROUNDS
+    carry = jax.lax.fori_loop(0, blocks, several, carry)
+    return jax.lax.fori_loop(span[0] + ROUNDS * blocks, span[1], one, carry)
 
 
-@functools.partial(jax.jit, static_argnames=("size", "spread", "many"), donate_argnames=("carry",))
 def _advance(
     method: Any,
     problem: Any,
@@ -74,13 +95,21 @@ def _advance(
     size: int | None,
     spread: Spread,
     many: bool,
+    brief: bool = False,
 ) -> Carry:
     TRACES[0] += 1  # runs only while JAX traces
 
     def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
-        return _rounds(method, problem, key, carry, span, size, spread)
+        return _rounds(method, problem, key, carry, span, size, spread, brief)
 
     return (jax.vmap(run) if many else run)(method, key, carry)
+
+
+@functools.cache
+def advance(platform: str, long: bool) -> Any:
+    """Return what runs rounds, as compiled code for a platform, and for a long x or a short one."""
+    static, options = ("size", "spread", "many", "brief"), compiler_options(platform, long)
+    return jax.jit(_advance, static_argnames=static, donate_argnames=("carry",), compiler_options=options)
 
 
 @functools.partial(jax.jit, static_argnames=("many",))
@@ -100,6 +129,12 @@ def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
         return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
 
     return (jax.vmap(one) if many else one)(method, key)
+
+
+def _is_brief(method: Any) -> bool:
+    """Tell whether one block of local steps is all that a round has."""
+    steps = getattr(method, "local_steps", None)
+    return isinstance(steps, int) and steps <= AHEAD_TOGETHER
 
 
 def _stack_keys(keys: list) -> jax.Array:
@@ -137,6 +172,8 @@ class SimulationSession:
         self.size = size
         self.round = 0
         self.spread = spread
+        # Only a GPU gains by it, and only there is it worth compiling anew.
+        self.brief = spread.platform == "gpu" and all(map(_is_brief, methods))
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
         self.key = self._place(_stack_keys(keys) if self.many else keys[0])
         self.problem = self._place(problem)
@@ -153,7 +190,7 @@ class SimulationSession:
     def advance(self, rounds: int) -> None:
         """Run some more rounds."""
         span = (np.int32(self.round), np.int32(self.round + rounds))
-        self.carry = _advance(
+        self.carry = advance(self.spread.platform, self.problem.dim >= LONG)(
             self.method,
             self.problem,
             self.key,
@@ -162,6 +199,7 @@ class SimulationSession:
             size=self.size,
             spread=self.spread,
             many=self.many,
+            brief=self.brief,
         )
         self.round += rounds
 

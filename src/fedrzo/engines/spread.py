@@ -30,6 +30,11 @@ class Spread:
     mesh: jax.sharding.Mesh | None = None
     chunk: int | None = None
 
+    @property
+    def platform(self) -> str:
+        """What the devices are: "cpu" or "gpu", say."""
+        return jax.default_backend() if self.mesh is None else self.mesh.devices.flat[0].platform
+
     def each(self, step: Step, ids: jax.Array, memories: PyTree) -> Reply:
         """Return the clients' replies, one above the other."""
         if self.chunk is None:

@@ -27,7 +27,7 @@ def packed_table() -> np.ndarray:
     return (value << DROP_BITS) | drop
 
 
-def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: int) -> jax.Array:
+def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -> jax.Array:
     """Draw the direction's integers at the places `lane + offset`.
 
     Args:
@@ -36,7 +36,10 @@ def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: int) -
         lane: places of any shape; where several tiles have the same, their product with the hash's first factor is shared.
         offset: of the tile.
     """
-    ahead = np.uint32(offset * directions.STRIDE & 0xFFFFFFFF)
+    if isinstance(offset, int):
+        ahead: Any = np.uint32(offset * directions.STRIDE & 0xFFFFFFFF)
+    else:
+        ahead = offset.astype(jnp.uint32) * np.uint32(directions.STRIDE)
     bits = directions.hashed(lane.astype(jnp.uint32), words[0] + ahead, words[1])
     node, beyond = directions.nearest(bits)
     entry = gpu.load(table.at[node])
@@ -45,8 +48,12 @@ def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: int) -
 
 def halves(z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the low and the high 16 bits of each square, whose sums over 32,768 places cannot overflow."""
-    square = z * z  # below 2^32: as a signed number it may wrap around
-    return square & 0xFFFF, jax.lax.shift_right_logical(square, jnp.int32(16))
+    return halves_of(z * z)
+
+
+def halves_of(number: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the low and the high 16 bits of numbers below 2^32, which as signed ones may have wrapped around."""
+    return number & 0xFFFF, jax.lax.shift_right_logical(number, jnp.int32(16))
 
 
 def inverse_length(low: jax.Array, high: jax.Array) -> jax.Array:

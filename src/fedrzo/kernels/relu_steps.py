@@ -15,111 +15,21 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from fedrzo.kernels.drawing import halves, integers, inverse_length, packed_table
-
-MANY = 300  # clients from which on a device is full with few warps for each
-LANES = 32
-NEURONS = 16  # rows that are written out one by one: more take long to compile
-HELD = 64  # numbers of x that a thread holds, beside as many of a direction, in its 255 registers
-
-
-class Shape(NamedTuple):
-    """What is static about a kernel.
-
-    Attributes:
-        neurons: of the network.
-        pixels: inputs of each neuron.
-        batch: samples of a step.
-        regularisation: of the loss.
-        warps: that share a client.
-        together: samples whose products are added up at once; a power of two that divides the batch.
-    """
-
-    neurons: int
-    pixels: int
-    batch: int
-    regularisation: float
-    warps: int
-    together: int = 1
-
-    @property
-    def dim(self) -> int:
-        """The length of x."""
-        return self.neurons * (self.pixels + 1)
-
-    @property
-    def threads(self) -> int:
-        """That share a client."""
-        return LANES * self.warps
-
-    @property
-    def width(self) -> int:
-        """Places for a row of pixels: a power of two, as kernels need it. Several parts fill less, but take long to compile."""
-        return max(self.threads, 1 << (self.pixels - 1).bit_length())
-
-    @property
-    def held(self) -> int:
-        """Numbers of x that a thread holds."""
-        return self.neurons * self.width // self.threads
-
-    @property
-    def bits(self) -> int:
-        """Binary digits of a neuron's number."""
-        return (self.neurons - 1).bit_length()
-
-
-def warps_for(neurons: int, pixels: int, batch: int, clients: int) -> int | None:
-    """Return how many warps are to share a client; None where its x does not fit on the chip.
-
-    As measured: two are best where batches are large, since each adds up all sums; for few clients more are faster.
-    """
-    wanted = 2 if clients >= MANY and batch > 1 else 4
-    if neurons > NEURONS:
-        return None
-    fitting = (warps for warps in (2, 4, 8, 16) if Shape(neurons, pixels, batch, 0.0, warps).held <= HELD)
-    return next((warps for warps in fitting if warps >= wanted), None)
-
-
-class Block(NamedTuple):
-    """A block of steps of some clients, one row each; in a kernel, references to them.
-
-    Attributes:
-        x: where they begin.
-        samples: rows of the images that each step draws.
-        words: of the key of each step's direction.
-        settings: float32: stepsize, smoothing, and the factor of the loss.
-        counts: int32: how many steps to take, and a zero.
-    """
-
-    x: Any
-    samples: Any
-    words: Any
-    settings: Any
-    counts: Any
+from fedrzo.kernels.drawing import integers, packed_table
+from fedrzo.kernels.layout import Block, Shape, Vector, apart, inverse, numbers, row_of, stacked, two
 
 
 def steps(block: Block, images: jax.Array, labels: jax.Array, shape: Shape, interpret: bool = False) -> jax.Array:
     """Return where the clients' steps lead."""
     call = pl.pallas_call(
         functools.partial(_kernel, shape=shape),
-        jax.ShapeDtypeStruct(block.x.shape, block.x.dtype),
-        grid=(block.x.shape[0],),
+        jax.ShapeDtypeStruct((block.clients, shape.dim), jnp.float32),
+        grid=(block.clients,),
         compiler_params=gpu.CompilerParams(num_warps=shape.warps, num_stages=1),
         interpret=interpret,
         name="relu_steps",
     )
-    return call(*block, images, labels, jnp.asarray(packed_table()))
-
-
-class Vector(NamedTuple):
-    """A vector like x, cut up: the neurons' rows of Z, filled up with zeros, and w.
-
-    Small arrays such as w have an axis of length two for each binary digit of a neuron's number, the lowest first: the shape
-    that comes of stacking two by two, which is all that a kernel can stack.
-    """
-
-    Z: list[jax.Array]
-    w: jax.Array
+    return call(*block, images, labels, jnp.asarray(packed_table()), jnp.zeros(1, jnp.int32))
 
 
 class Drawn(NamedTuple):
@@ -131,22 +41,22 @@ class Drawn(NamedTuple):
 
 
 def _kernel(
-    x_ref: Any, samples: Any, words: Any, settings: Any, counts: Any, images: Any, labels: Any, table: Any, out: Any,
-    *, shape: Shape,
+    x_ref: Any, samples: Any, first: Any, last: Any, stepsizes: Any, smoothings: Any, factors: Any, counts: Any,
+    images: Any, labels: Any, table: Any, zero: Any, out: Any, *, shape: Shape,
 ) -> None:  # fmt: skip
     i = pl.program_id(0)
+    stepsize, smoothing, factor, count = (ref[row_of(ref, i)] for ref in (stepsizes, smoothings, factors, counts))
     # Were it known that addresses begin at multiples of 16, x and a direction would lie differently in registers.
-    count, start = counts[i, 0], counts[i, 1]
-    stepsize, smoothing, factor = settings[i, 0], settings[i, 1], settings[i, 2]
-    lane, q = jax.lax.broadcasted_iota(jnp.int32, (shape.width,), 0), _numbers(shape)
+    start = zero[0]
+    lane, q = jax.lax.broadcasted_iota(jnp.int32, (shape.width,), 0), numbers(shape)
     inside, neuron = lane < shape.pixels, q < shape.neurons
     cut = shape.neurons * shape.pixels
 
     def draw(k: Any) -> Drawn:
-        return Drawn(words[i, k, 0], words[i, k, 1], some(k, 0))
+        return Drawn(first[row_of(first, i), k], last[row_of(last, i), k], some(k, 0))
 
     def some(k: Any, b: Any) -> list[jax.Array]:
-        return [samples[i, k, b + r] for r in range(shape.together)]
+        return [samples[row_of(samples, i), k, b + r] for r in range(shape.together)]
 
     def load(rows: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
         return [pixels(images, row, 0) for row in rows], [labels[row] for row in rows]
@@ -165,8 +75,7 @@ def _kernel(
         batch = load(drawn.rows)
         following = draw(jnp.minimum(k + 1, count - 1))
         z = direction(drawn)
-        inverse, z = _inverse_length(z), jax.tree.map(lambda row: row.astype(jnp.float32), z)
-        scale = smoothing * inverse
+        scale, z = smoothing * inverse(z), jax.tree.map(lambda row: row.astype(jnp.float32), z)
         turns = shape.batch // shape.together
 
         def add(turn: Any, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
@@ -185,61 +94,24 @@ def _kernel(
         x = jax.tree.map(lambda row, along: row - stepsize * (slope * (along * scale)), x, z)
         return x, following
 
-    Z = [pixels(x_ref, i, j * shape.pixels) for j in range(shape.neurons)]
-    w = gpu.load(x_ref.at[i, q + (start + cut)], mask=neuron, other=0.0)
+    row = row_of(x_ref, i)
+    Z = [pixels(x_ref, row, j * shape.pixels) for j in range(shape.neurons)]
+    w = gpu.load(x_ref.at[row, q + (start + cut)], mask=neuron, other=0.0)
     x, _ = jax.lax.fori_loop(0, count, step, (Vector(Z, w), draw(0)))
     for j, row in enumerate(x.Z):
         gpu.store(out.at[i, lane + (start + j * shape.pixels)], row, mask=inside)
     gpu.store(out.at[i, q + (start + cut)], x.w, mask=neuron)
 
 
-def _numbers(shape: Shape) -> jax.Array:
-    """Return the neurons' numbers, an axis for each digit."""
-    q: Any = jnp.zeros((2,) * shape.bits, jnp.int32)
-    for bit in range(shape.bits):
-        q = q + (jax.lax.broadcasted_iota(jnp.int32, q.shape, bit) << bit)
-    return q
-
-
-def _inverse_length(z: Vector) -> jax.Array:
-    low, high = (jax.tree.map(lambda row, half=half: halves(row)[half], z) for half in (0, 1))
-    sums = [functools.reduce(jnp.add, part.Z) for part in (low, high)]
-    both = _two(jnp.sum(jnp.stack(sums, axis=-1), axis=0))
-    return inverse_length(both[0] + jnp.sum(low.w), both[1] + jnp.sum(high.w))
-
-
 def _errors(batch: tuple[list[jax.Array], list[jax.Array]], x: Vector, z: Vector, scale: jax.Array) -> jax.Array:
     """Return the sum over samples of the difference of their squared errors at both points; the products serve both."""
     images, labels = batch
-    products = [_stacked([_stacked([u * row for row in part.Z]) for u in images]) for part in (x, z)]
-    at, along = _two(jnp.sum(jnp.stack(products, axis=-1), axis=0))  # one sum over the threads for all
+    products = [stacked([stacked([u * row for row in part.Z]) for u in images]) for part in (x, z)]
+    at, along = two(jnp.sum(jnp.stack(products, axis=-1), axis=0))  # one sum over the threads for all
     w, v = x.w, scale * z.w
     total = jnp.float32(0)
-    for inputs, by, label in zip(_apart(at, len(images)), _apart(scale * along, len(images)), labels, strict=True):
+    for inputs, by, label in zip(apart(at, len(images)), apart(scale * along, len(images)), labels, strict=True):
         plus = jnp.sum(jnp.maximum(inputs + by, 0) * (w + v))
         minus = jnp.sum(jnp.maximum(inputs - by, 0) * (w - v))
         total += (minus - plus) * (2 * label - plus - minus)
     return total
-
-
-def _stacked(rows: list[jax.Array]) -> jax.Array:
-    """Stack arrays, zeros added, behind their own axes: an axis for each digit of an array's number, the lowest first."""
-    rows = rows + [jnp.zeros_like(rows[0])] * ((1 << (len(rows) - 1).bit_length()) - len(rows))
-    while len(rows) > 1:
-        rows = [jnp.stack(pair, axis=-1) for pair in zip(rows[::2], rows[1::2], strict=True)]
-    return rows[0]
-
-
-def _two(pair: jax.Array) -> Any:
-    """Take apart the last axis, of length two; a kernel does not split a single pair of numbers otherwise."""
-    if pair.ndim > 1:
-        return jnp.unstack(pair, axis=-1)
-    which = jax.lax.broadcasted_iota(jnp.int32, (2,), 0)
-    return tuple(jnp.sum(jnp.where(which == j, pair, 0)) for j in (0, 1))
-
-
-def _apart(stack: jax.Array, count: int) -> list[jax.Array]:
-    """Return the arrays that `_stacked` stacked."""
-    if count == 1:
-        return [stack]
-    return [array for half in _two(stack) for array in _apart(half, count // 2)]

@@ -89,7 +89,7 @@ class FedRZOnn(SendsScalars):
         simple = client.level.sets.free and self.directions == 1 and self.batch_size != FULL
         if offered is None or not simple or jax.default_backend() != "gpu" or jax.device_count() > 1:
             return None
-        return offered(client, x, at(self.stepsize, client.own_round), self.smoothing)
+        return offered(client, x, self.batch_size, at(self.stepsize, client.own_round), self.smoothing)
 
     def local_step(
         self, client: Client, k: Any, sample: Any, keys: jax.Array, x: jax.Array

@@ -66,15 +66,19 @@ class ReluPair:
         plus = jnp.maximum(at + along, 0) @ (x["w"] + v["w"])
         minus = jnp.maximum(at - along, 0) @ (x["w"] - v["w"])
         errors = jnp.mean((minus - plus) * (2 * labels - plus - minus))  # a difference of squares
-        penalty = jnp.vdot(x["Z"], v["Z"]) + jnp.vdot(x["w"], v["w"])
+        rows = (x["Z"] * v["Z"]) @ jnp.ones(images.shape[1], images.dtype)  # sums, which XLA is slower at on a CPU
+        penalty = jnp.sum(rows) + jnp.sum(x["w"] * v["w"])
         return size / 2 * errors + 2 * self.regularisation * penalty
 
-    def kernel(self, client: Any, x: jax.Array, stepsize: Any, smoothing: Any, interpret: bool = False) -> Any:
+    def kernel(
+        self, client: Any, x: jax.Array, batch_size: int, stepsize: Any, smoothing: Any, interpret: bool = False
+    ) -> Any:
         """Return several local steps of FedRZO_nn as one kernel, `kernel(number, rows, keys, x)`; None where x does not fit.
 
         Args:
             client: whose steps.
             x: where they begin.
+            batch_size: samples of each.
             stepsize: gamma.
             smoothing: eta.
             interpret: whether to run the kernel without a GPU, slowly.
@@ -83,7 +87,7 @@ class ReluPair:
             from fedrzo.kernels import fused  # here, since it imports what only a GPU needs
         except ImportError:  # a JAX without Pallas's Triton backend
             return None
-        return fused.relu(client, x, self.regularisation, stepsize, smoothing, interpret)
+        return fused.relu(client, x, batch_size, self.regularisation, stepsize, smoothing, interpret)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReluPair) and vars(self) == vars(other)
