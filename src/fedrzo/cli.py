@@ -22,7 +22,7 @@ from fedrzo.deploy import commands as deploy
 from fedrzo.errors import FedrzoError, InputError, nearest
 
 REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
-BENCHES = ("methods", "theory", "zo", "gpu", "communication", "peers", "growth")
+BENCHES = ("methods", "theory", "zo", "gpu", "communication", "peers", "growth", "bilevel", "twostage")
 
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]

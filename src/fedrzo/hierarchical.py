@@ -24,7 +24,7 @@ from fedrzo.inputs import (
     lower_constant,
     one_sample,
 )
-from fedrzo.lowerlevel import LowerLevel
+from fedrzo.lowerlevel import LowerLevel, check_descent
 from fedrzo.minimise import minimise, numeric_gradient
 from fedrzo.monitor import mean_gradient, mean_loss, worst_distance
 from fedrzo.problems import INSIDE, Problem
@@ -111,6 +111,8 @@ class Bilevel(Hierarchical):
         lower_domain: a set on which the lower level is well behaved; it is then solved at the projection of x onto it.
         modulus: mu, the strong convexity of the lower loss in y; estimated where not given.
         smoothness: L, the Lipschitz constant of its gradient; likewise.
+        lower_descent: optional, a faster `lower_descent(x, y, batch, stepsize, steps)` for so many gradient steps in y on one
+            batch. Where y has no constraint, `LocalSGD(batch_size="full")` takes its local steps by it.
         weights: `"uniform"` or `"samples"`, for both levels.
         test: optional batch; `test_loss` is then monitored.
         metrics: optional, `{name: metric(x, y, test)}`.
@@ -132,6 +134,7 @@ class Bilevel(Hierarchical):
         modulus: float | None = None,
         smoothness: float | None = None,
         *,
+        lower_descent: Callable | None = None,
         weights: str = "uniform",
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
@@ -139,6 +142,7 @@ class Bilevel(Hierarchical):
     ) -> None:
         super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
         self.lower_fn = check_function(lower, "lower")
+        self.lower_descent = None if lower_descent is None else check_function(lower_descent, "lower_descent")
         self.lower_data = check_data(data if lower_data is None else lower_data, "lower_data")
         if self.lower_data.clients != self.data.clients:
             raise InputError(
@@ -195,6 +199,8 @@ class Bilevel(Hierarchical):
         check_loss(self.loss_fn, "loss", "loss(x, y, batch)", *trees, one_sample(self.data))
         trees = self.layout.unravel(self.into_domain(x)), trees[1]
         check_loss(self.lower_fn, "lower", "lower(x, y, batch)", *trees, one_sample(self.lower_data))
+        if self.lower_descent is not None:
+            check_descent(self)
 
     def feasible_lower(self) -> np.ndarray:
         """Return y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""

@@ -96,11 +96,14 @@ class LocalSGD(GradientMethod):
         del memory
         steps, first = local_schedule(self, client)
         r = client.round if self.schedule else client.own_round
+        reply = Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)
+        if self.batch_size == FULL and client.level.nested and client.level.data.equal_size is not None:
+            length = self.step_length(r, first, steps)  # the same for all steps, as there is no noise
+            return reply._replace(value=client.level.descend(y, client.batch(None, FULL), length, steps))
 
         def local_step(t: Any, batch: Any, y: jax.Array) -> jax.Array:
             y = client.project(y)
             gradient = client.gradient(y, batch)
             return y - self.step_length(r, first + t, steps) * gradient  # line 5
 
-        y = take_steps(client, key, steps, self.batch_size, local_step, y)  # line 4
-        return Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)
+        return reply._replace(value=take_steps(client, key, steps, self.batch_size, local_step, y))  # line 4

@@ -48,7 +48,10 @@ class Box(Set):
             _check_bounds(self.lo, self.hi)
 
     def _project(self, x: Array) -> Array:
-        return projections.projection_box(x, *self._bounds(x))
+        lo, hi = self._bounds(x)
+        # Two comparisons, which leave NaN as it is; `jnp.clip` asks for it twice more.
+        x = jnp.where(x < lo, lo, x)
+        return jnp.where(x > hi, hi, x)
 
     def _violation(self, x: Array) -> Array:
         lo, hi = self._bounds(x)
