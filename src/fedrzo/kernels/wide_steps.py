@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from fedrzo import directions
 from fedrzo.kernels.drawing import halves_of, integers, inverse_length, packed_table
 from fedrzo.kernels.layout import Block, row_of
 
@@ -96,7 +95,7 @@ def fits(neurons: int, batch: int) -> bool:
 
 def steps(block: Block, images: jax.Array, labels: jax.Array, shape: Tiling, interpret: bool = False) -> jax.Array:
     """Return where the clients' steps lead."""
-    walk, judge = _kernels(block.clients, shape, interpret)
+    walk, judge, finish = _kernels(block.clients, shape, interpret)
     table = jnp.asarray(packed_table())
     draws = block.samples, block.first, block.last, block.count
 
@@ -112,16 +111,7 @@ def steps(block: Block, images: jax.Array, labels: jax.Array, shape: Tiling, int
     x = jnp.broadcast_to(block.x, (block.clients, shape.dim))
     begin = x, jnp.zeros(block.clients, jnp.float32)
     x, far = jax.lax.fori_loop(0, -(-jnp.max(block.count) // TOGETHER), some, begin)
-    return _moved(x, far, block, shape)
-
-
-def _moved(x: jax.Array, far: jax.Array, block: Block, shape: Tiling) -> jax.Array:
-    """Return x after the last step, which no later one takes."""
-    end = jnp.broadcast_to(jnp.maximum(block.count - 1, 0), block.first.shape[:1])[:, None]
-    words = (jnp.take_along_axis(part, end, axis=1) for part in (block.first, block.last))
-    place = jnp.arange(shape.dim, dtype=jnp.uint32)
-    z = directions.quantile(directions.hashed(place, *words)).astype(jnp.float32)
-    return x - jnp.where(place < shape.neurons * shape.pixels, far[:, None] * z, 0)
+    return finish(x, far, block.first, block.last, block.count, table)
 
 
 def _eighth(z: jax.Array) -> jax.Array:
@@ -130,8 +120,8 @@ def _eighth(z: jax.Array) -> jax.Array:
     return half * (half + 1) >> 1
 
 
-def _kernels(clients: int, shape: Tiling, interpret: bool) -> tuple[Any, Any]:
-    """Return both kernels; x, and how far to move, are changed in place."""
+def _kernels(clients: int, shape: Tiling, interpret: bool) -> tuple[Any, Any, Any]:
+    """Return both kernels, and one for the end; x, and how far to move, are changed in place."""
     below, beside = shape.grid
     x, far = (jax.ShapeDtypeStruct(size, jnp.float32) for size in ((clients, shape.dim), (clients,)))
     products = jax.ShapeDtypeStruct((clients, beside, below * shape.rows, shape.samples), jnp.float32)
@@ -154,7 +144,16 @@ def _kernels(clients: int, shape: Tiling, interpret: bool) -> tuple[Any, Any]:
         interpret=interpret,
         name="relu_slope",
     )
-    return walk, judge
+    finish = pl.pallas_call(
+        functools.partial(_finish, shape=shape),
+        x,
+        grid=(below, beside, clients),
+        input_output_aliases={0: 0},
+        compiler_params=gpu.CompilerParams(num_warps=shape.warps, num_stages=1),
+        interpret=interpret,
+        name="relu_end",
+    )
+    return walk, judge, finish
 
 
 def _walk(
@@ -194,6 +193,26 @@ def _walk(
             gpu.store(out.at[i, p, g * shape.rows + _iota(products, 0), _iota(products, 1)], product)
         for out, total in zip((inner, low, high), (xz, *halves_of(eighths)), strict=True):
             out[i, g * shape.grid[1] + p] = jnp.sum(jnp.where(line < shape.neurons, total, 0))
+
+
+def _finish(x_ref: Any, far: Any, first: Any, last: Any, counts: Any, table: Any, x_out: Any, *, shape: Tiling) -> None:
+    """Take the last step, which no later one takes."""
+    g, p, i = (pl.program_id(axis) for axis in range(3))
+    k, move = jnp.maximum(counts[row_of(counts, i)] - 1, 0), far[i]
+    key = first[row_of(first, i), k], last[row_of(last, i), k]
+    tile = shape.rows, shape.columns
+    line, lane = g * shape.rows + _iota(tile, 0), _iota(tile, 1)
+    place = line * shape.pixels + lane
+
+    def one(t: Any, carry: None) -> None:
+        del carry
+        column = t * shape.columns
+        mask = (line < shape.neurons) & (column + lane < shape.pixels)
+        x = gpu.load(x_ref.at[i, place + column], mask=mask, other=0.0)
+        x = x - move * integers(table, key, place, column).astype(jnp.float32)
+        gpu.store(x_out.at[i, place + column], x, mask=mask)
+
+    jax.lax.fori_loop(p * shape.tiles, jnp.minimum((p + 1) * shape.tiles, shape.across), one, None)
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
