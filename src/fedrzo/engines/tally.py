@@ -46,9 +46,8 @@ def total(amount: Any, clients: int) -> tuple[Any, Any]:
     if isinstance(amount, int):
         return halves(amount * clients)
     low = jnp.broadcast_to(jnp.asarray(amount).astype(jnp.uint32), (clients,))
-    if (
-        clients < 1 << 16
-    ):  # sums of 16 bits cannot overflow; and where amounts do not change, XLA adds them up once for all rounds
+    # Sums of 16 bits cannot overflow then; and where amounts do not change, XLA adds them up once for all rounds.
+    if clients < 1 << 16:
         low, high = (jnp.sum(part, dtype=jnp.uint32) for part in (low & np.uint32(0xFFFF), low >> 16))
         return _add((low, high >> 16), (high << 16, jnp.uint32(0)))
     zero = jnp.uint32(0)
