@@ -162,10 +162,9 @@ def _walk(
 ) -> None:  # fmt: skip
     g, p, i = (pl.program_id(axis) for axis in range(3))
     k, move = step[0], far[i]
-    before, key = ((first[row_of(first, i), j], last[row_of(last, i), j]) for j in (jnp.maximum(k - 1, 0), k))
+    before, key = (_words(first, last, i, j) for j in (jnp.maximum(k - 1, 0), k))
     tile, products = (shape.rows, shape.columns), (shape.rows, shape.samples)
-    line, lane, across = g * shape.rows + _iota(tile, 0), _iota(tile, 1), _iota((shape.samples, shape.columns), 1)
-    place = line * shape.pixels + lane
+    (line, lane, place), across = _places(g, shape), _iota((shape.samples, shape.columns), 1)
     fitting = shape.pixels % shape.columns == 0
 
     def one(t: Any, carry: tuple, rows: jax.Array) -> tuple:
@@ -199,10 +198,7 @@ def _finish(x_ref: Any, far: Any, first: Any, last: Any, counts: Any, table: Any
     """Take the last step, which no later one takes."""
     g, p, i = (pl.program_id(axis) for axis in range(3))
     k, move = jnp.maximum(counts[row_of(counts, i)] - 1, 0), far[i]
-    key = first[row_of(first, i), k], last[row_of(last, i), k]
-    tile = shape.rows, shape.columns
-    line, lane = g * shape.rows + _iota(tile, 0), _iota(tile, 1)
-    place = line * shape.pixels + lane
+    key, (line, lane, place) = _words(first, last, i, k), _places(g, shape)
 
     def one(t: Any, carry: None) -> None:
         del carry
@@ -228,7 +224,7 @@ def _judge(
     del far_ref  # what is not written stays as it was
     i, k, cut = pl.program_id(0), step[0], shape.neurons * shape.pixels
     stepsize, smoothing, factor, count = (ref[row_of(ref, i)] for ref in (stepsizes, smoothings, factors, counts))
-    key = first[row_of(first, i), k], last[row_of(last, i), k]
+    key = _words(first, last, i, k)
     below, beside = shape.grid
     tall = min(TALL, max(LEAST, 1 << (shape.neurons - 1).bit_length()))
     slot = _iota((1 << (below * beside - 1).bit_length(),), 0)
@@ -266,6 +262,18 @@ def _judge(
         for q, a, b in zip(parts, w, v, strict=True):
             gpu.store(x_out.at[i, cut + q], a - move * b, mask=q < shape.neurons)
         far[i] = move * scale
+
+
+def _words(first: Any, last: Any, i: Any, k: Any) -> tuple[Any, Any]:
+    """Return both words of the key of a client's step."""
+    return first[row_of(first, i), k], last[row_of(last, i), k]
+
+
+def _places(g: Any, shape: Tiling) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return a tile's neurons, its pixels, and their places in x, of the first tile in its row."""
+    tile = shape.rows, shape.columns
+    line, lane = g * shape.rows + _iota(tile, 0), _iota(tile, 1)
+    return line, lane, line * shape.pixels + lane
 
 
 def _rows(samples: Any, i: Any, k: Any, shape: Tiling) -> jax.Array:
