@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from test_fedrzo_bl import exact_y, optimum
-from test_fedrzo_bl import quadratic as bilevel
 from test_scaffold import CLIENTS, DIM, SIZES, bottom, bowls, case, distance, pieces
 
 import fedrzo as fz
@@ -19,6 +17,8 @@ from fedrzo.engines import simulation
 from fedrzo.federation import Roots, path_key
 from fedrzo.methods.lower import Constants
 from fedrzo.zoo import logistic, make, toys
+from quadratics import exact_y, optimum
+from quadratics import quadratic as bilevel
 
 ROOT = Path(__file__).resolve().parents[2]
 

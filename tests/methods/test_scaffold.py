@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_fedrzo_bl import exact_y, optimum
-from test_fedrzo_bl import quadratic as bilevel
 
 import fedrzo as fz
 from conformance import Case, declared_evaluations_are_those_that_happen, suite
 from fedrzo.engines import simulation
 from fedrzo.zoo import logistic, make, toys
+from quadratics import exact_y, optimum
+from quadratics import quadratic as bilevel
 
 CLIENTS, DIM, SIZES = 4, 3, (2, 3, 2, 5)
 
