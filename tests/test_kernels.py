@@ -58,7 +58,8 @@ def ends(problem, steps, together, stepsize=METHOD.stepsize, batch_size=METHOD.b
     method = dataclasses.replace(METHOD, stepsize=stepsize, batch_size=batch_size)
 
     def one(i):
-        client = Client.of(problem, i)
+        few = {"at_most": 4, "ahead": lambda draw: draw()} if batch_size == 1 else {}
+        client = Client.of(problem, i, **few)
         x = jnp.asarray(problem.x0)
         kernel = problem.pair_fn.kernel(client, x, batch_size, stepsize, method.smoothing, interpret=True)
 

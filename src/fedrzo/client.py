@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,9 @@ class Client:
         iteration: the index within the innermost `federation.repeat`, else 0.
         points: what `federation.lower` last sent in this round (x, or the pair x+v, x-v), kept by the client.
         common: a key of this call that is the same for all clients, for coins and directions that they share.
-        brief: whether it is known, when compiled, that no round has more than `AHEAD_TOGETHER` local steps.
+        at_most: local steps that no round has more of, where that is known when compiled and one block is all; else None.
+        ahead: given where what does not depend on x is drawn for several rounds at once, on a GPU: `ahead(draw)` is what was
+            drawn, or None while it is being drawn, and the steps are not to be taken.
     """
 
     level: Any
@@ -60,7 +62,8 @@ class Client:
     iteration: Any = 0
     points: Any = None
     common: Any = None
-    brief: bool = False
+    at_most: int | None = None
+    ahead: Any = None
 
     @classmethod
     def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
@@ -157,6 +160,18 @@ class Client:
         return jax.lax.fori_loop(0, data.chunks(self.index), add, zeros)
 
 
+class Together(NamedTuple):
+    """Several steps at once, of a number that may be traced.
+
+    Attributes:
+        prepare: `prepare(number, *drawn)`, all that does not depend on where the steps begin, from what some steps drew.
+        take: `take(number, prepared, carry)`, where the first `number` of them lead.
+    """
+
+    prepare: Callable[..., PyTree]
+    take: Callable[..., PyTree]
+
+
 def take_steps(
     client: Client,
     key: jax.Array,
@@ -165,7 +180,7 @@ def take_steps(
     step: Callable[..., PyTree],
     carry: PyTree,
     also: Callable[[jax.Array], Any] | None = None,
-    together: Callable[..., PyTree] | None = None,
+    together: Together | None = None,
 ) -> PyTree:
     """Take a client's local steps: `carry = step(k, batch, carry)` for k below a count that may be traced.
 
@@ -180,8 +195,7 @@ def take_steps(
         step: one step.
         carry: where to start.
         also: what else to draw from a step's key; then it is `step(k, batch, also(key), carry)`.
-        together: optional, takes several steps at once: `carry = together(number, *drawn, carry)`, with what
-            `AHEAD_TOGETHER` steps drew, of which it takes the first `number`.
+        together: optional, takes several steps at once.
     """
     ahead = AHEAD if together is None else AHEAD_TOGETHER
     whole = client.batch(None, batch_size) if batch_size == FULL else None
@@ -197,7 +211,7 @@ def take_steps(
         drawn = jax.vmap(draw)(first + jnp.arange(ahead))
         number = jnp.minimum(ahead, count - first)
         if together is not None:
-            return together(number, *drawn, carry)
+            return together.take(number, together.prepare(number, *drawn), carry)
 
         def one(j: Any, carry: PyTree) -> PyTree:
             samples, *more = index(drawn, j)
@@ -207,8 +221,13 @@ def take_steps(
 
     if together is None:
         return jax.lax.fori_loop(0, (count + ahead - 1) // ahead, several, carry)
-    if client.brief and not client.level.nested:  # on a GPU a loop waits for the host: none where one block is all
-        return together(count, *jax.vmap(draw)(jnp.arange(ahead)), carry)
+    if client.at_most is not None and not client.level.nested:  # on a GPU a loop waits for the host: none where one block is all
+
+        def prepare() -> PyTree:
+            return together.prepare(count, *jax.vmap(draw)(jnp.arange(client.at_most)))
+
+        prepared = prepare() if client.ahead is None else client.ahead(prepare)
+        return carry if prepared is None else together.take(count, prepared, carry)
     return jax.lax.fori_loop(1, (count + ahead - 1) // ahead, several, several(0, carry))
 
 

@@ -36,7 +36,7 @@ class Case(NamedTuple):
     batch_size: int
     neurons: int = 4
     pixels: int = 784
-    rounds: int = 5
+    rounds: int = 20
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class Case(NamedTuple):
         return f"m = {self.clients:,}, B = {self.batch_size}, n = {self.neurons * (self.pixels + 1):,}"
 
 
-CASES = (Case(5, 1, rounds=50), Case(5000, 1), Case(5000, 32), Case(100, 32, 100, 3072))
+CASES = (Case(5, 1, rounds=200), Case(5000, 1), Case(5000, 32), Case(100, 32, 100, 3072))
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from fedrzo.catchup import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.client import Client
 from fedrzo.engines.spread import Spread
 from fedrzo.engines.tally import Tally, halves, total
-from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name
+from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name, weighted_mean
+from fedrzo.pytrees import index
 
 PyTree = Any
 
@@ -108,13 +109,17 @@ class SimulatedFederation:
         memories = self.ledger.memory[self.view]
         fixed = [0]
 
-        def one(i: jax.Array, memory: PyTree) -> Reply:
-            client = self.clock.client(self.level, i, key)
+        def one(i: jax.Array, memory: PyTree, ahead: Any = None) -> Reply:
+            client = self.clock.client(self.level, i, key, ahead)
             reply = step(client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
             fixed[0] = reply_bytes(reply.value)[0]  # known when traced; a mean may be of another type
             return reply
 
-        if weights is None:
+        if self.clock.tape is not None:
+            replies = self.clock.tape.each(one, self.ids, index(memories, self.ids))
+            if weights is not None:
+                replies = replies._replace(value=weighted_mean(replies.value, weights))
+        elif weights is None:
             replies = self.spread.each(one, self.ids, memories)
         else:
             replies = self.spread.mean(one, self.ids, weights, memories)
@@ -147,7 +152,7 @@ class Clock:
 
     def __init__(
         self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None,
-        brief: bool = False,
+        at_most: int | None = None, tape: Any = None,
     ) -> None:  # fmt: skip
         self.problem = problem
         self.roots = roots
@@ -155,7 +160,8 @@ class Clock:
         self.round = round
         self.iteration = jnp.int32(iteration)
         self.points = points
-        self.brief = brief
+        self.at_most = at_most
+        self.tape = tape  # see `fedrzo.engines.ahead`; not for calls inside a repeat or on a lower level
         self.calls = 0
 
     def next_key(self) -> jax.Array:
@@ -166,12 +172,12 @@ class Clock:
     def inside(self, base: jax.Array, iteration: Any) -> Clock:
         """Return the clock of one iteration of a repeat."""
         key = jax.random.fold_in(base, iteration)
-        return Clock(self.problem, self.roots, key, self.round, iteration, self.points, self.brief)
+        return Clock(self.problem, self.roots, key, self.round, iteration, self.points, self.at_most)
 
-    def client(self, level: Any, i: jax.Array, common: jax.Array) -> Client:
+    def client(self, level: Any, i: jax.Array, common: jax.Array, ahead: Any = None) -> Client:
         """Return a client's view at this moment."""
         private = private_key(self.roots, i)
-        return Client(level, i, i, private, self.round, self.iteration, self.points, common, self.brief)
+        return Client(level, i, i, private, self.round, self.iteration, self.points, common, self.at_most, ahead)
 
 
 def everyone(problem: Any) -> jax.Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.client import AHEAD_TOGETHER
+from fedrzo.engines.ahead import short_rounds
 from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
 from fedrzo.engines.compiling import LONG, compiler_options
 from fedrzo.engines.progress import Progress
@@ -23,10 +24,9 @@ from fedrzo.federation import Cost, Roots
 from fedrzo.keys import written_out
 
 PyTree = Any
-ROUNDS = 25  # at a time on a GPU, where a loop whose length is not known in advance waits for the host in every round
 SMALL = (
-    1 << 20
-)  # numbers of all clients' x, below which a round is over so soon that this matters; it takes compilation
+    1 << 17
+)  # numbers of all clients' x, up to which a round is short; their directions must fit in memory 800 times
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
 TRACES = [0]  # how often a run was traced: tests check that new hyper-parameters do not retrace
 
@@ -58,15 +58,16 @@ def _rounds(
     span: tuple,
     size: int | None,
     spread: Spread,
-    brief: bool = False,
+    at_most: int | None = None,
+    short: bool = False,
 ) -> Carry:
     """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
     key = written_out(key)
     roots = Roots.of(key)
 
-    def one(r: jax.Array, carry: Carry) -> Carry:
+    def one(r: jax.Array, carry: Carry, tape: Any = None) -> Carry:
         ids, weights = cohort(problem, key, r, size)
-        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r, brief=brief)
+        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r, at_most=at_most, tape=tape)
         ledger = Ledger(carry.tally, {"": carry.memory})
         federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
         state = method.round(federation, carry.state, r)
@@ -75,14 +76,7 @@ def _rounds(
         progress = carry.progress.after(key, r, state.x, method.healthy(state))
         return Carry(state, ledger.memory[""], ledger.tally, progress)
 
-    def several(block: jax.Array, carry: Carry) -> Carry:
-        return jax.lax.fori_loop(0, ROUNDS, lambda j, carry: one(span[0] + ROUNDS * block + j, carry), carry)
-
-    if spread.platform != "gpu" or (size or problem.clients) * problem.dim > SMALL:
-        return jax.lax.fori_loop(span[0], span[1], one, carry)
-    blocks = (span[1] - span[0]) // ROUNDS
-    carry = jax.lax.fori_loop(0, blocks, several, carry)
-    return jax.lax.fori_loop(span[0] + ROUNDS * blocks, span[1], one, carry)
+    return short_rounds(one, span, carry) if short else jax.lax.fori_loop(span[0], span[1], one, carry)
 
 
 def _advance(
@@ -95,12 +89,13 @@ def _advance(
     size: int | None,
     spread: Spread,
     many: bool,
-    brief: bool = False,
+    at_most: int | None = None,
+    short: bool = False,
 ) -> Carry:
     TRACES[0] += 1  # runs only while JAX traces
 
     def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
-        return _rounds(method, problem, key, carry, span, size, spread, brief)
+        return _rounds(method, problem, key, carry, span, size, spread, at_most, short)
 
     return (jax.vmap(run) if many else run)(method, key, carry)
 
@@ -108,7 +103,7 @@ def _advance(
 @functools.cache
 def advance(platform: str, long: bool) -> Any:
     """Return what runs rounds, as compiled code for a platform, and for a long x or a short one."""
-    static, options = ("size", "spread", "many", "brief"), compiler_options(platform, long)
+    static, options = ("size", "spread", "many", "at_most", "short"), compiler_options(platform, long)
     return jax.jit(_advance, static_argnames=static, donate_argnames=("carry",), compiler_options=options)
 
 
@@ -131,10 +126,11 @@ def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
     return (jax.vmap(one) if many else one)(method, key)
 
 
-def _is_brief(method: Any) -> bool:
-    """Tell whether one block of local steps is all that a round has."""
-    steps = getattr(method, "local_steps", None)
-    return isinstance(steps, int) and steps <= AHEAD_TOGETHER
+def _steps_at_most(methods: list) -> int | None:
+    """Return how many local steps a round has at most, in fours, since each number is compiled for; None if more than a block."""
+    steps = [method.local_steps for method in methods if isinstance(getattr(method, "local_steps", None), int)]
+    most = max(steps, default=0)
+    return -(-most // 4) * 4 if len(steps) == len(methods) and most <= AHEAD_TOGETHER else None
 
 
 def _stack_keys(keys: list) -> jax.Array:
@@ -173,7 +169,9 @@ class SimulationSession:
         self.round = 0
         self.spread = spread
         # Only a GPU gains by it, and only there is it worth compiling anew.
-        self.brief = spread.platform == "gpu" and all(map(_is_brief, methods))
+        self.at_most = _steps_at_most(methods) if spread.platform == "gpu" else None
+        work = len(methods) * (size or problem.clients) * problem.dim
+        self.short = spread.platform == "gpu" and spread == Spread() and work <= SMALL
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
         self.key = self._place(_stack_keys(keys) if self.many else keys[0])
         self.problem = self._place(problem)
@@ -199,7 +197,8 @@ class SimulationSession:
             size=self.size,
             spread=self.spread,
             many=self.many,
-            brief=self.brief,
+            at_most=self.at_most,
+            short=self.short,
         )
         self.round += rounds
 

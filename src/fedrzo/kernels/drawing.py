@@ -28,7 +28,13 @@ def packed_table() -> np.ndarray:
 
 
 def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -> jax.Array:
-    """Draw the direction's integers at the places `lane + offset`.
+    """Draw the direction's integers at the places `lane + offset`; the arguments are those of `magnitudes`."""
+    z, bits = magnitudes(table, words, lane, offset)
+    return jnp.where(bits >> 31 == 1, -z, z)
+
+
+def magnitudes(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -> tuple[jax.Array, jax.Array]:
+    """Draw the absolute values of the direction's integers at the places `lane + offset`, and bits whose first is the sign.
 
     Args:
         table: a reference to `packed_table`.
@@ -43,17 +49,24 @@ def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -
     bits = directions.hashed(lane.astype(jnp.uint32), words[0] + ahead, words[1])
     node, beyond = directions.nearest(bits)
     entry = gpu.load(table.at[node])
-    return directions.between(entry >> DROP_BITS, entry & ((1 << DROP_BITS) - 1), beyond, bits)
+    return directions.magnitude(entry >> DROP_BITS, entry & ((1 << DROP_BITS) - 1), beyond), bits
+
+
+def signed(z: jax.Array, bits: jax.Array) -> jax.Array:
+    """Return absolute values with their signs, as floats: the sign is a bit, so this takes fewer operations than a choice."""
+    place = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.uint32)
+    return jax.lax.bitcast_convert_type(place ^ (bits & np.uint32(1 << 31)), jnp.float32)
 
 
 def halves(z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the low and the high 16 bits of each square, whose sums over 32,768 places cannot overflow."""
-    return halves_of(z * z)
+    square = z * z  # below 2^32: as a signed number it may have wrapped around
+    return square & 0xFFFF, above(square)
 
 
-def halves_of(number: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the low and the high 16 bits of numbers below 2^32, which as signed ones may have wrapped around."""
-    return number & 0xFFFF, jax.lax.shift_right_logical(number, jnp.int32(16))
+def above(square: jax.Array) -> jax.Array:
+    """Return the high 16 bits of squares."""
+    return jax.lax.shift_right_logical(square, jnp.int32(16))
 
 
 def inverse_length(low: jax.Array, high: jax.Array) -> jax.Array:

@@ -15,49 +15,48 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from fedrzo.kernels.drawing import integers, packed_table
-from fedrzo.kernels.layout import Block, Shape, Vector, inverse, numbers, row_of
+from fedrzo.kernels.layout import Shape, Vector, inverse, numbers, row_of, warps_for
 
-FEW = 64  # clients, each of which has a multiprocessor to itself
 WARPS = 4
 
 
-class Drawn(NamedTuple):
-    """What all steps of all clients draw; in a kernel, references to it.
+class Few(NamedTuple):
+    """Both kernels, for any number of clients, who are the leading axis of their own arrays.
 
     Attributes:
-        v: directions, scaled.
-        along: their products with the image, one for each neuron; and its label.
+        neurons: of the network.
+        regularisation: of the loss.
+        interpret: whether to run without a GPU, slowly.
     """
 
-    v: Any
-    along: Any
+    neurons: int
+    regularisation: float
+    interpret: bool = False
 
+    def draw(self, own: tuple, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the directions of all steps, scaled; and their products with the image, one for each neuron, then its label."""
+        clients, ahead, shape = max(leaf.shape[0] for leaf in own), own[1].shape[1], self._shape(images)
+        sizes = (clients, ahead, shape.dim), (clients, ahead, shape.neurons + 1)
+        kernel = functools.partial(_draw, shape=shape)
+        call = self._call(kernel, [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes], (ahead, clients), shape)
+        return tuple(call(*own, images, labels, jnp.asarray(packed_table()), jnp.zeros(1, jnp.int32)))
 
-def steps(block: Block, images: jax.Array, labels: jax.Array, shape: Shape, interpret: bool = False) -> jax.Array:
-    """Return where the clients' steps lead."""
-    clients, ahead = block.clients, block.first.shape[1]
-    params = gpu.CompilerParams(num_warps=max(WARPS, shape.warps), num_stages=1)
-    draw = pl.pallas_call(
-        functools.partial(_draw, shape=shape),
-        Drawn(*(jax.ShapeDtypeStruct((clients, ahead, size), jnp.float32) for size in (shape.dim, shape.neurons + 1))),
-        grid=(ahead, clients),
-        compiler_params=params,
-        interpret=interpret,
-        name="relu_directions",
-    )
-    follow = pl.pallas_call(
-        functools.partial(_follow, shape=shape),
-        jax.ShapeDtypeStruct((clients, shape.dim), jnp.float32),
-        grid=(clients,),
-        compiler_params=params,
-        interpret=interpret,
-        name="relu_few_steps",
-    )
-    drawn = draw(
-        block.samples, block.first, block.last, block.smoothing, block.count,
-        images, labels, jnp.asarray(packed_table()), jnp.zeros(1, jnp.int32),
-    )  # fmt: skip
-    return follow(block.x, block.samples, block.stepsize, block.smoothing, block.factor, block.count, *drawn, images)
+    def follow(self, own: tuple, images: jax.Array) -> jax.Array:
+        """Return where the clients' steps lead."""
+        clients, shape = max(leaf.shape[0] for leaf in own), self._shape(images)
+        result = jax.ShapeDtypeStruct((clients, shape.dim), jnp.float32)
+        return self._call(functools.partial(_follow, shape=shape), result, (clients,), shape)(*own, images)
+
+    def _shape(self, images: jax.Array) -> Shape:
+        sizes = self.neurons, images.shape[1], 1
+        warps = warps_for(*sizes, 1)
+        assert warps is not None
+        return Shape(*sizes, self.regularisation, max(WARPS, warps))
+
+    def _call(self, kernel: Any, results: Any, grid: tuple, shape: Shape) -> Any:
+        name = {_draw: "relu_directions", _follow: "relu_few_steps"}[kernel.func]
+        params = gpu.CompilerParams(num_warps=shape.warps, num_stages=1)
+        return pl.pallas_call(kernel, results, grid=grid, compiler_params=params, interpret=self.interpret, name=name)
 
 
 def _draw(
@@ -98,7 +97,7 @@ class Ahead(NamedTuple):
 
 
 def _follow(
-    x_ref: Any, samples: Any, stepsizes: Any, smoothings: Any, factors: Any, counts: Any, v: Any, along: Any, images: Any,
+    x_ref: Any, samples: Any, v: Any, along: Any, stepsizes: Any, smoothings: Any, factors: Any, counts: Any, images: Any,
     out: Any, *, shape: Shape,
 ) -> None:  # fmt: skip
     i = pl.program_id(0)
@@ -117,9 +116,11 @@ def _follow(
 
     def ask(k: Any, row: jax.Array) -> Ahead:
         k = jnp.minimum(k, count - 1)
-        w, products = [v[i, k, cut + j] for j in neurons], [along[i, k, j] for j in neurons]
+        w, products = [v[row_of(v, i), k, cut + j] for j in neurons], [along[row_of(along, i), k, j] for j in neurons]
         image = gpu.load(images.at[row, lane], mask=inside, other=0.0)
-        return Ahead(rows(v, i, k), w, products, along[i, k, shape.neurons], image, row_at(k + 1))
+        return Ahead(
+            rows(v, row_of(v, i), k), w, products, along[row_of(along, i), k, shape.neurons], image, row_at(k + 1)
+        )
 
     def step(k: Any, carry: tuple[list, list, Ahead]) -> tuple[list, list, Ahead]:
         Z, w, now = carry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.kernels import few_steps, relu_steps, wide_steps
+from fedrzo.client import Together
+from fedrzo.kernels import few_steps, relu_steps, wide_steps, wide_tiles
 from fedrzo.kernels.layout import Block, Shape, warps_for
 
 LARGEST = 1 << 31  # numbers of an array: places are counted in 32 bits
@@ -23,21 +25,34 @@ def relu(
     stepsize: Any,
     smoothing: Any,
     interpret: bool = False,
-) -> Callable[..., jax.Array] | None:
-    """Return a client's local steps on the ReLU network, `kernel(number, rows, keys, x)`, or None where they do not fit."""
+) -> Together | None:
+    """Return a client's local steps on the ReLU network, or None where they do not fit."""
     data = client.level.data
     if x.dtype != jnp.float32 or not _fits(data, x.size, batch_size):
         return None
     images, labels = (jnp.asarray(leaf) for leaf in data.flat)
     factor = jnp.asarray(data.fixed)[client.index]
     gamma, eta, factor = (jnp.asarray(number, jnp.float32) for number in (stepsize, smoothing, factor))
+    neurons = x.size // (images.shape[1] + 1)
+    small = client.ahead is not None and batch_size == 1 and warps_for(neurons, images.shape[1], 1, 1) is not None
+    few = few_steps.Few(neurons, regularisation, interpret) if small else None
 
-    def kernel(number: Any, rows: jax.Array, keys: jax.Array, x: jax.Array) -> jax.Array:
+    def prepare(number: Any, rows: jax.Array, keys: jax.Array) -> tuple:
         words = jax.random.key_data(keys[:, 0])
-        block = Block(x, rows, words[:, 0], words[:, 1], gamma, eta, factor, jnp.asarray(number, jnp.int32))
-        return take(block, images, labels, regularisation, interpret)
+        drawn = rows, words[:, 0], words[:, 1]
+        if few is None:
+            return drawn
+        return rows, *side_by_side(few.draw, (*drawn, eta, jnp.asarray(number, jnp.int32)), (images, labels))
 
-    return kernel
+    def take(number: Any, prepared: tuple, x: jax.Array) -> jax.Array:
+        count = jnp.asarray(number, jnp.int32)
+        if few is not None:
+            return side_by_side(few.follow, (x, *prepared, gamma, eta, factor, count), (images,))
+        rows, first, last = prepared
+        steps = functools.partial(_steps, regularisation=regularisation, interpret=interpret)
+        return side_by_side(steps, Block(x, rows, first, last, gamma, eta, factor, count), (images, labels))
+
+    return Together(prepare, take)
 
 
 def _fits(data: Any, dim: int, batch: int) -> bool:
@@ -52,57 +67,53 @@ def _fits(data: Any, dim: int, batch: int) -> bool:
     return np.ndim(data.fixed) == 1 and rest == 0 and near and (small or wide_steps.fits(neurons, batch))
 
 
-def take(
-    block: Block, images: jax.Array, labels: jax.Array, regularisation: float, interpret: bool = False
-) -> jax.Array:
-    """Return where one client's block of steps leads; under vmap, one kernel does it for all.
+def side_by_side(function: Callable[..., Any], own: tuple, shared: tuple) -> Any:
+    """Return what a function for many clients gives for one; under vmap, one call of it does for all.
 
     Args:
-        block: the client's, without an axis for clients.
-        images: all samples of all clients.
-        labels: theirs.
-        regularisation: of the loss.
-        interpret: whether to run the kernel without a GPU, slowly.
+        function: of all of `own`, with a leading axis for clients (of length one where all have the same), and of `shared`.
+        own: what is a client's own.
+        shared: the store of samples.
     """
 
     @jax.custom_batching.custom_vmap
-    def many(block: Block, images: jax.Array, labels: jax.Array) -> jax.Array:
-        return _steps(block, images, labels, regularisation, interpret)
+    def many(own: tuple, shared: tuple) -> Any:
+        return function(own, *shared)
 
     @many.def_vmap
-    def rule(size: int, batched: Any, block: Block, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, bool]:
-        in_block, *in_data = batched
-        assert not any(in_data), "clients share one store of samples"
-        return many(_merged(size, in_block, block), images, labels).reshape(size, -1, block.x.shape[-1]), True
+    def rule(size: int, batched: Any, own: tuple, shared: tuple) -> tuple[Any, Any]:
+        assert not any(batched[1]), "clients share one store of samples"
+        results = many(_merged(size, batched[0], own), shared)
+        results = jax.tree.map(lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), results)
+        return results, jax.tree.map(lambda leaf: True, results)
 
-    call: Callable[..., jax.Array] = many
-    return call(jax.tree.map(lambda leaf: leaf[None], block), images, labels)[0]
+    call: Callable[..., Any] = many
+    return jax.tree.map(lambda leaf: leaf[0], call(jax.tree.map(lambda leaf: leaf[None], own), shared))
 
 
-def _merged(size: int, batched: Block, block: Block) -> Block:
-    """Return blocks with the rows of all, several of which were laid side by side; what all share stays a single row."""
-    inner = [leaf.shape[1 if own else 0] for leaf, own in zip(block, batched, strict=True)]
+def _merged(size: int, batched: tuple, own: tuple) -> tuple:
+    """Return the rows of all, several of which were laid side by side; what all share stays a single row."""
+    inner = [leaf.shape[1 if several else 0] for leaf, several in zip(own, batched, strict=True)]
     clients = max(inner)
 
-    def leaf_of(leaf: jax.Array, own: bool, rows: int) -> jax.Array:
-        if rows == 1 and not own:
+    def leaf_of(leaf: jax.Array, several: bool, rows: int) -> jax.Array:
+        if rows == 1 and not several:
             return leaf
-        leaf = leaf if own else leaf[None]
+        leaf = leaf if several else leaf[None]
         return jnp.broadcast_to(leaf, (size, clients, *leaf.shape[2:])).reshape(-1, *leaf.shape[2:])
 
-    return Block(*map(leaf_of, block, batched, inner))
+    return jax.tree.unflatten(jax.tree.structure(own), map(leaf_of, own, batched, inner))
 
 
 def _steps(block: Block, images: jax.Array, labels: jax.Array, regularisation: float, interpret: bool) -> jax.Array:
-    """Have the kernel that suits the network and the number of clients take the steps."""
+    """Have the kernel that suits the network take the steps."""
     pixels, batch = images.shape[1], block.samples.shape[-1]
     sizes = block.x.shape[-1] // (pixels + 1), pixels, batch
     warps = warps_for(*sizes, block.clients)
     if warps is None:
-        return wide_steps.steps(block, images, labels, wide_steps.Tiling(*sizes, regularisation), interpret)
-    few = batch == 1 and block.clients <= few_steps.FEW
+        return wide_steps.steps(block, images, labels, wide_tiles.Tiling(*sizes, regularisation), interpret)
     shape = Shape(*sizes, regularisation, warps, samples_together(batch))
-    return (few_steps if few else relu_steps).steps(block, images, labels, shape, interpret)
+    return relu_steps.steps(block, images, labels, shape, interpret)
 
 
 def samples_together(batch: int) -> int:

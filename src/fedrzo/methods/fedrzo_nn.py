@@ -80,7 +80,10 @@ class FedRZOnn(SendsScalars):
             return take_steps(client, key, steps, self.batch_size, step, x, also=self.draw, together=kernel)
 
         kernel = self.kernel(client, x)
-        x = plain(x) if kernel is None else jax.lax.platform_dependent(x, cuda=fused, default=plain)
+        if kernel is None:
+            x = plain(x)
+        else:  # what is drawn ahead is drawn on a GPU
+            x = jax.lax.platform_dependent(x, cuda=fused, default=plain) if client.ahead is None else fused(x)
         return Reply(x, **self.counts(client, steps, 0))
 
     def kernel(self, client: Client, x: jax.Array) -> Any:

@@ -73,7 +73,7 @@ class ReluPair:
     def kernel(
         self, client: Any, x: jax.Array, batch_size: int, stepsize: Any, smoothing: Any, interpret: bool = False
     ) -> Any:
-        """Return several local steps of FedRZO_nn as one kernel, `kernel(number, rows, keys, x)`; None where x does not fit.
+        """Return several local steps of FedRZO_nn by kernels, a `fedrzo.client.Together`; None where x does not fit.
 
         Args:
             client: whose steps.
