@@ -34,6 +34,14 @@ for clients in (24, 21):  # 21 do not divide by 8: three of them step twice
         text = simulation.advance("cpu", False).lower(session.method, session.problem, session.key, session.carry,
             (jnp.int32(0), jnp.int32(1)), size=None, spread=session.spread, many=False).compile().as_text()
     assert "f64[3,5]" in text and f"f64[{clients},5]" not in text.replace(f"f64[{clients},5]{{1,0}} slice", ""), clients
+third = jax.devices()[2]
+with problem.precision():
+    session = simulation.Simulation([third]).start([method], problem, [jax.random.key(0)], None)
+    session.advance(20)
+    assert session.carry.state.x.devices() == {third}
+    session.restore(session.store(), 20)
+    assert session.evaluate()["loss"].shape == (1,) and session.carry.state.x.devices() == {third}
+np.testing.assert_array_equal(session.states()[0].x, one.x)
 print("ok")
 """
 

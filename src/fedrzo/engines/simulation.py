@@ -171,7 +171,8 @@ class SimulationSession:
         # Only a GPU gains by it, and only there is it worth compiling anew.
         self.at_most = _steps_at_most(methods) if spread.platform == "gpu" else None
         work = len(methods) * (size or problem.clients) * problem.dim
-        self.short = spread.platform == "gpu" and spread == Spread() and work <= SMALL
+        whole = spread.mesh is None and spread.chunk is None
+        self.short = spread.platform == "gpu" and whole and work <= SMALL
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
         self.key = self._place(_stack_keys(keys) if self.many else keys[0])
         self.problem = self._place(problem)
@@ -182,7 +183,7 @@ class SimulationSession:
     def _place(self, tree: PyTree) -> PyTree:
         """Put arrays on the device, or a copy on each of several."""
         if self.spread.mesh is None:
-            return jax.device_put(tree)
+            return jax.device_put(tree, self.spread.device)
         return jax.device_put(tree, jax.sharding.NamedSharding(self.spread.mesh, jax.sharding.PartitionSpec()))
 
     def advance(self, rounds: int) -> None:

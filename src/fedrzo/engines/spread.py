@@ -25,15 +25,19 @@ class Spread:
     Attributes:
         mesh: the devices that share them; None for a single one.
         chunk: how many are at work at a time; None for all.
+        device: the single device, if it is not JAX's first.
     """
 
     mesh: jax.sharding.Mesh | None = None
     chunk: int | None = None
+    device: jax.Device | None = None
 
     @property
     def platform(self) -> str:
         """What the devices are: "cpu" or "gpu", say."""
-        return jax.default_backend() if self.mesh is None else self.mesh.devices.flat[0].platform
+        if self.mesh is not None:
+            return str(self.mesh.devices.flat[0].platform)
+        return jax.default_backend() if self.device is None else self.device.platform
 
     def each(self, step: Step, ids: jax.Array, memories: PyTree) -> Reply:
         """Return the clients' replies, one above the other."""
@@ -100,7 +104,8 @@ def spread(participants: int, devices: list, chunk: int | None) -> Spread:
     """Return how so many clients are spread over devices: each has one at least."""
     used = min(len(devices), participants if chunk is None else min(chunk, participants))
     mesh = None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))
-    return Spread(mesh, None if chunk is None or chunk >= participants else chunk)
+    single = devices[0] if mesh is None and devices[0] != jax.devices()[0] else None
+    return Spread(mesh, None if chunk is None or chunk >= participants else chunk, single)
 
 
 def clients_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
