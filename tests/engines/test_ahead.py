@@ -51,20 +51,19 @@ def problem() -> fz.Nonsmooth:
     return fz.Nonsmooth(lambda x, batch: jnp.mean((x - batch) ** 2), fz.ClientData(data), np.zeros(2))
 
 
-def end(method: Any, rounds: int, clients: int | None, short: bool) -> Any:
+def end(methods: list, rounds: int, clients: int | None, short: bool) -> Any:
     engine = fz.engines.Simulation(devices=jax.devices()[:1])
-    session = engine.start([method], problem(), [jax.random.key(1)], clients)
+    session = engine.start(methods, problem(), list(jax.random.split(jax.random.key(1), len(methods))), clients)
     session.at_most, session.short = 4, short  # as on a GPU
     session.advance(rounds)
     return session.carry
 
 
-@pytest.mark.parametrize("clients", [None, 3], ids=["all", "three of four"])
-@pytest.mark.parametrize("rounds", [7, 2 * ahead.ROUNDS + 3])
+@pytest.mark.parametrize(("rounds", "clients"), [(7, None), (2 * ahead.ROUNDS + 3, 3)], ids=["a few", "several blocks"])
 def test_rounds_drawn_ahead_are_the_same(rounds: int, clients: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     monkeypatch.setattr(ahead, "Replaying", lambda calls: made.append(calls) or Replaying(calls))
-    plain, drawn = (end(Wander(), rounds, clients, short) for short in (False, True))
+    plain, drawn = (end([Wander()], rounds, clients, short) for short in (False, True))
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(drawn), strict=True):
         np.testing.assert_array_equal(a, b)
     assert np.abs(plain.state.x).max() > 0.01
@@ -72,8 +71,15 @@ def test_rounds_drawn_ahead_are_the_same(rounds: int, clients: int | None, monke
     assert all([len(call) for call in calls] == [1, 1] for calls in made)
 
 
+def test_a_sweep_is_drawn_ahead_too() -> None:
+    plain, drawn = (end([Wander(3), Wander(1)], ahead.ROUNDS + 1, None, short) for short in (False, True))
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(drawn), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert np.abs(plain.state.x[0] - plain.state.x[1]).max() > 0.01
+
+
 def test_nothing_to_draw_ahead_is_no_obstacle() -> None:
     """Other methods' rounds are run several at a time, too."""
-    plain, blocks = (end(fz.FedAvg(0.1, 2), ahead.ROUNDS + 2, None, short) for short in (False, True))
+    plain, blocks = (end([fz.FedAvg(0.1, 2)], ahead.ROUNDS + 2, None, short) for short in (False, True))
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(blocks), strict=True):
         np.testing.assert_array_equal(a, b)
