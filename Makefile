@@ -19,6 +19,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY) ## FedRZO_nn against its H = 1 version on handwritten digits (under two minutes)
+	rm -rf demo
 	$(BIN)/fedrzo run demo --out demo
 
 report: $(READY) ## the paper's figures and tables, quick version, in one page: runs/report.html (under ten minutes)

@@ -1,9 +1,12 @@
 """What the documentation takes from the repository while it is built, so that it cannot drift from it.
 
 * `index.md` is the README.
-* A line `{{ code PATH NAME }}` becomes the source of a function, method or class (`Class.method`), with its line numbers.
-* In a section with such a listing, `{{ line 7 }}` becomes what a comment of that file says is line 7 of the paper's algorithm.
-* `{{ command-line }}` becomes the reference of all commands, from their own help.
+* A line ``Code: [`NAME`](../PATH)`` becomes the source of a function, method or class (`Class.method`), with its line numbers.
+* In a section with such a listing, `*that with the comment "line 7"*` becomes the line of that file with this comment, which is
+  line 7 of the paper's algorithm.
+* The line `COMMANDS` becomes the reference of all commands, from their own help.
+
+All three say something to those who read the pages as they are, on a code host, too.
 """
 
 import ast
@@ -16,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = re.compile(r"^\{\{ code (\S+) (\S+) \}\}$", re.M)
-LINE = re.compile(r"\{\{ line (\d+) \}\}")
-COMMANDS = "{{ command-line }}"
+CODE = re.compile(r"^Code: \[`(\S+)`\]\(\.\./(\S+)\)$", re.M)
+LINE = re.compile(r'\*that with the comment "line (\d+)"\*')
+COMMANDS = "*`fedrzo --help` and `fedrzo COMMAND --help` say what stands here in the site that `make docs` builds.*"
 NAMED = re.compile(r"[Ll]ines? (\d+(?:(?:, |;? and )\d+)*)")  # "line 4", "lines 3, 6 and 8", "line 4; and 5"
 FETCHED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
 logger = logging.getLogger("mkdocs.hooks")  # its warnings are errors in a strict build
@@ -46,7 +49,7 @@ def from_readme(text: str) -> str:
     return text.replace("](docs/", "](")
 
 
-def listing(path: str, name: str) -> str:
+def listing(name: str, path: str) -> str:
     """Return a fenced block with a piece of source as it stands in the repository."""
     source, first = piece((ROOT / path).read_text(), name, path)
     return f'```python title="{path}" linenums="{first}"\n{source}\n```'
@@ -71,8 +74,8 @@ def lines_beside(section: str) -> str:
         return section
     source = CODE.search(section)
     if source is None:
-        raise ValueError("a section that asks for {{ line N }} must have a {{ code PATH NAME }}")
-    found = named_statements((ROOT / source[1]).read_text())
+        raise ValueError("a section that says *that with the comment ...* must have a line Code: [`NAME`](../PATH)")
+    found = named_statements((ROOT / source[2]).read_text())
     return LINE.sub(lambda line: "<br>".join(f"`{code}`" for code in found[int(line[1])]), section)
 
 

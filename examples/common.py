@@ -38,11 +38,17 @@ def band(panel, sweep, setting, column, **style):
     panel.fill_between(rounds, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
+def legend_above(panel, columns):
+    """Put the legend above a panel, where it covers neither curves nor axes."""
+    spacing = {"columnspacing": 0.9, "handletextpad": 0.4, "borderaxespad": 0.2}
+    panel.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, fontsize="small", **spacing)
+
+
 def as_png(figure):
-    """Return a figure as the content of a PNG file of 128 colours, a third of the size of one of millions."""
+    """Return a figure as the content of a PNG file of 256 colours, a third of the size of one of millions."""
     full, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(full, format="png", dpi=110)
-    Image.open(full).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE).save(small, format="png", optimize=True)
+    figure.savefig(full, format="png", dpi=220)
+    Image.open(full).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(small, format="png", optimize=True)
     return small.getvalue()
 
 

@@ -15,7 +15,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import BLUE, GREEN, GREY, ORANGE, QUICK, finish, panels
+from common import BLUE, GREEN, GREY, ORANGE, QUICK, finish, legend_above, panels
 
 import fedrzo as fz
 
@@ -89,8 +89,8 @@ answers = np.array([sweep.results[0][0].lower(demand) for demand in demands])
 for j, style in enumerate(("-", "--", ":", "-.")):
     right.plot(demands, answers[:, j], style, color=BLUE, label=f"competitor {j + 1}")
 right.axvspan(6, 13, color=GREEN, alpha=0.1, linewidth=0, label="demand forecasts")
-right.set(xlabel="demand a", ylabel="output in equilibrium", ylim=(-0.1, 6))
-right.legend(frameon=False, ncols=2, fontsize="small")
+right.set(xlabel="demand a", ylabel="output in equilibrium")
+legend_above(right, 2)
 finish(figure, "stackelberg_market", {
     "profit, others' output taken as given": profits[follows], "profit, FedRZO (mean of 5 seeds)": gains.mean(),
     "profit, best on the curve": profits[best], "output, FedRZO": found, "output, best on the curve": grid[best],

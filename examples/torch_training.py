@@ -13,7 +13,7 @@
 # %%
 import numpy as np
 import torch
-from common import BLUE, GREY, ORANGE, QUICK, finish, panels
+from common import BLUE, GREY, ORANGE, QUICK, finish, legend_above, panels
 
 import fedrzo as fz
 from fedrzo import data
@@ -82,24 +82,16 @@ before, after = ([np.mean([train(x, seed, i) for seed in range(3)]) for i in ran
 figure, (left, right) = panels(2, widths=(1.3, 1))
 shades = left.contourf(rates, decays, table, levels=12, cmap="Greys")
 figure.colorbar(shades, ax=left).set_label("mean validation loss")
-left.scatter(*np.array(asked).T, c=np.arange(len(asked)), cmap="winter", s=6, label="points asked for")
+left.scatter(*np.array(asked).T, color=BLUE, s=6, label="points asked for")
 left.plot(*problem.x0, "s", color=ORANGE, label="start")
 left.plot(*found, "*", color=ORANGE, markersize=14, label="FedRZO")
-left.set(xlabel="log10 of the learning rate", ylabel="log10 of the weight decay", xlim=(-3, 0), ylim=(-4, -0.5))
-left.legend(
-    frameon=False,
-    ncols=3,
-    loc="lower center",
-    bbox_to_anchor=(0.5, 1),
-    fontsize="small",
-    columnspacing=0.8,
-    handletextpad=0.2,
-)
+left.set(xlabel="log10 of the learning rate", ylabel="log10 of the weight decay", xlim=(-3, 0.3), ylim=(-4, -0.5))
+legend_above(left, 3)
 place = np.arange(4)
 right.bar(place - 0.2, before, 0.4, color=GREY, label="start")
 right.bar(place + 0.2, after, 0.4, color=BLUE, label="FedRZO")
-right.set(xlabel="silo", ylabel="validation loss", xticks=place, ylim=(0, 2.9))
-right.legend(frameon=False, ncols=2)
+right.set(xlabel="silo", ylabel="validation loss", xticks=place)
+legend_above(right, 2)
 finish(figure, "torch_training", {
     "loss at the start": result.history["loss"][0], "loss found": result.history["loss"][-1], "best of the map": table.min(),
     "learning rate found": 10.0 ** found[0], "weight decay found": 10.0 ** found[1],

@@ -42,3 +42,29 @@ def _free_compiled_programs() -> Iterator[None]:
 
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the command line; returns its status, standard output and standard error."""
+    from fedrzo.cli import main
+
+    def run(*args):
+        status = main([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def fails(call):
+    """Call with bad input: status 2, nothing on standard output, one line on standard error, which is returned."""
+
+    def run(*args):
+        status, out, err = call(*args)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith("fedrzo: ")
+        return err.removeprefix("fedrzo: ").rstrip("\n")
+
+    return run

@@ -17,7 +17,7 @@ def history(seed=0, sign=1.0, gradients=0, rows=STEPS, local_steps=1):
     columns = {
         "round": steps, "upload_bytes": 1_000_000 * steps, "download_bytes": 2_000_000 * steps,
         "evaluations": 100 * local_steps * steps, "gradients": gradients * steps, "seconds": 0.1 * steps,
-        "loss": sign * noise * 0.8**steps,
+        "loss": sign * noise * 0.75**steps,
     }  # fmt: skip
     return History({name: values.tolist() for name, values in columns.items()})
 
@@ -56,10 +56,11 @@ def record(**changes):
         Claim("It beats a coin.", "loss minus that of a coin", -1.0, -2.0, -0.5, True, own=True),
     ]
     rows = [["H", "paper", "ours"], ["1", "0.5", "0.51"], ["20", "0.2", HOSTILE]]
+    negative = {"a": [history(sign=-1.0)], "b": [history(40, sign=-1.0), history(41, sign=-1.0)]}
     defaults = {
         "name": "fig1", "title": "A toy with <b>tags</b>", "command": "fedrzo reproduce fig1 --quick",
         "settings": [Setting("eta", [0.1, 0.01], "the paper"), Setting("batch", 4, "not printed")],
-        "figures": [curves(), curves(title="One curve, negative", groups={"a": [history(sign=-1.0)]}, caption="")],
+        "figures": [curves(), curves(title="Negative", groups=negative, caption="")],
         "tables": [Table("Losses", rows, "Beside the paper's.")], "claims": claims, "seeds": [0, 1, 2, 3],
         "seconds": 75.0, "quick": True, "environment": {"python": "3.13.0", "device": "1 x cpu"},
     }  # fmt: skip

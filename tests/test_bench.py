@@ -10,6 +10,7 @@ import fedrzo as fz
 from fedrzo import methods as registry
 from fedrzo import zoo
 from fedrzo.bench import candidates, methods
+from fedrzo.bench.contest import Contest, read
 from fedrzo.cli import main
 from fedrzo.results import History
 
@@ -69,9 +70,9 @@ def test_the_row_that_a_budget_pays_for_is_read():
         ("evaluations", 1e9, 3),
         ("bytes", 12, 2),
     ):
-        assert methods.read(history, budget, {budget: spent})["round"] == history["round"][row], (budget, spent)
+        assert read(history, budget, {budget: spent})["round"] == history["round"][row], (budget, spent)
     # A single round that costs more than the budget is taken all the same.
-    assert methods.read(history, "bytes", {"bytes": 1})["round"] == 2
+    assert read(history, "bytes", {"bytes": 1})["round"] == 2
 
 
 def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
@@ -118,7 +119,7 @@ def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
 
 def contest(stepsize, cap=100):
     problem = zoo.make("quadratic")
-    made = methods.Contest(candidates.Candidate("FedAvg", fz.FedAvg(stepsize, 10, 8)), problem, cap)
+    made = Contest(candidates.Candidate("FedAvg", fz.FedAvg(stepsize, 10, 8)), problem, cap)
     made.trial(1000)
     return made
 
@@ -135,7 +136,7 @@ def test_a_winner_at_the_edge_has_its_grid_extended():
 
 
 def test_a_winner_that_stays_at_the_edge_is_flagged(monkeypatch):
-    monkeypatch.setattr(methods, "EXTENSIONS", 0)
+    monkeypatch.setattr("fedrzo.bench.contest.EXTENSIONS", 0)
     budgets = {"evaluations": 10 * 3 * PER_ROUND, "bytes": 1e4}
     made = contest(1e-4)
     made.tune(budgets, 1000)
@@ -148,7 +149,7 @@ def test_a_winner_that_stays_at_the_edge_is_flagged(monkeypatch):
 
 def test_what_diverges_is_told(monkeypatch):
     """Steps of 30 to 3,000 on a quadratic of curvature one: nothing is dropped, nothing is not JSON."""
-    monkeypatch.setattr(methods, "EXTENSIONS", 0)
+    monkeypatch.setattr("fedrzo.bench.contest.EXTENSIONS", 0)
     budgets = {"evaluations": 60 * 3 * PER_ROUND, "bytes": 1e4}
     made = contest(1e3)
     made.tune(budgets, 1000)
@@ -187,12 +188,12 @@ def test_a_round_that_exceeds_the_budget_is_marked():
 def test_random_numbers_of_local_steps_are_paid_for_on_average(monkeypatch):
     """Scaffnew draws its local steps: no seed may spend more than the budget, and most of it is spent."""
     problem, budgets = zoo.make("quadratic"), {"evaluations": 60 * 3 * PER_ROUND, "bytes": 1e5}
-    made = methods.Contest(candidates.Candidate("Scaffnew", fz.Scaffnew(0.01, 0.1, 8)), problem, 1000)
+    made = Contest(candidates.Candidate("Scaffnew", fz.Scaffnew(0.01, 0.1, 8)), problem, 1000)
     made.trial(1000)
     made.stepsize, made.tried = 0.01, {0.003: 2.0, 0.01: 1.0, 0.03: 2.0}
     made.compete(budgets, [0, 1, 2, 3, 4])
     for history in made.histories["evaluations"]:
-        assert methods.read(history, "evaluations", budgets)["spent"] <= budgets["evaluations"]
+        assert read(history, "evaluations", budgets)["spent"] <= budgets["evaluations"]
     assert made.end("evaluations", budgets)["share_of_budget"] > 0.5
 
 

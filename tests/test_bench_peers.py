@@ -95,6 +95,7 @@ def test_a_stopwatch_leaves_the_first_round_out(job, job_module, capsys):
     assert found["versions"] == {"numpy": np.__version__}
 
 
+@pytest.mark.slow
 def test_our_own_contestant_comes_as_near_the_optimum_as_sampling_lets_it(alone):
     found, _ = alone
     loss, ours = found["loss"], found["contestants"]["fedrzo"]
@@ -106,6 +107,7 @@ def test_our_own_contestant_comes_as_near_the_optimum_as_sampling_lets_it(alone)
     assert len(set(only["losses"])) == len(only["losses"]) >= 10  # other seeds, other draws
 
 
+@pytest.mark.slow
 def test_a_peer_that_cannot_be_installed_is_reported_and_the_others_go_on(alone):
     found, out = alone
     assert list(found["contestants"]) == ["fedrzo"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
+from fedrzo.check.losses import losses, lower_mean
 from fedrzo.check.parts import sets
 from fedrzo.cli import main
 
@@ -144,7 +145,9 @@ def test_a_two_stage_problem_is_measured():
 @pytest.mark.parametrize(
     ("problem", "level", "about", "words"),
     [
-        (nonsmooth(lambda x, b: jnp.sum(jnp.abs(x - b))), "problem", "loss", "counts twice: a sum; return the mean"),
+        (nonsmooth(lambda x, b: jnp.sum(jnp.abs(x - b))), "problem", "loss", "the sum of its samples' losses; return their"),
+        (nonsmooth(lambda x, b: jnp.sum(jnp.abs(x - b)) + jnp.sum(x**2)), "problem", "loss", "mean of their losses is"),
+        (nonsmooth(lambda x, b: jnp.sum((x - jnp.mean(b, axis=0)) ** 2)), "note", "loss", "wherever x is: steps do not see that"),
         (nonsmooth(lambda x, b: jnp.mean(b)), "problem", "loss", "check that it uses x"),
         (nonsmooth(lambda x, b: jnp.sum(jnp.abs(x))), "note", "loss", "check that it uses the batch"),
         (nonsmooth(lambda x, b: jnp.max(jnp.round(x) ** 2) + jnp.mean(b)), "note", "loss", "no step goes anywhere from there"),
@@ -154,7 +157,7 @@ def test_a_two_stage_problem_is_measured():
         (nonsmooth(constraint=fz.sets.Box(1, 2)), "note", "x0", "outside a client's set; it is projected first"),
         (nonsmooth(constraint=[fz.sets.Box(1, 2), fz.sets.Box(3, 4)]), "problem", "constraint", "no point in common"),
     ],
-    ids=["sum", "no x", "no batch", "flat", "nan near x0", "error", "unequal", "outside", "apart"],
+    ids=["sum", "sum and more", "of means", "no x", "no batch", "flat", "nan near x0", "error", "unequal", "outside", "apart"],
 )  # fmt: skip
 def test_what_is_wrong_is_found(problem, level, about, words):
     report = fz.check(problem, METHOD, rounds=0)
@@ -167,6 +170,48 @@ def test_what_is_wrong_is_found(problem, level, about, words):
                 report.raise_problem()
         else:
             report.raise_problem()
+
+
+def residuals(x, batch):
+    return jnp.mean(jnp.abs(batch[0] @ x - batch[1]))
+
+
+COLUMN = [(cloud, cloud @ np.array([[2.0], [-1.0]])) for cloud in CLOUDS]  # targets of shape (n, 1)
+ROW = [(cloud, targets[:, 0]) for cloud, targets in COLUMN]
+
+
+@pytest.mark.parametrize(
+    ("clients", "x0"),
+    [(COLUMN, np.zeros(2)), (ROW, np.zeros((2, 1))), (ROW, np.zeros(2)), (ROW, np.zeros(2, np.float32))],
+    ids=["column of targets", "column x0", "right", "right in float32"],
+)
+def test_samples_that_broadcast_against_each_other_are_found(clients, x0):
+    """At x0 = 0 such a loss is right, and of one sample it is everywhere."""
+    problem = nonsmooth(residuals, fz.ClientData(clients), x0)
+    wrong = np.ndim(x0) != np.ndim(clients[0][1])
+    with problem.precision():
+        [finding] = [found for found in losses(problem, METHOD, 0) if "mean" in found.text]
+    if not wrong:
+        assert finding.level == "ok"
+        return
+    assert finding.level == "problem"
+    assert finding.text.endswith("look at shapes: (n, 1) and (n,) broadcast to (n, n)")
+    together, mean = finding.data.values()
+    assert abs(together - mean) > 0.01
+
+
+def test_a_lower_loss_that_is_no_mean_is_found():
+    def fit(x, y, batch):
+        return jnp.mean((batch[0] @ y - batch[1] - jnp.sum(x)) ** 2) + jnp.sum(y**2)
+
+    right, wrong = (
+        fz.Bilevel(fit, fit, fz.ClientData(ROW), np.zeros(2), np.zeros(2), lower_data=fz.ClientData(clients))
+        for clients in (ROW, COLUMN)
+    )
+    with right.precision():
+        assert lower_mean(right, 0.1, 0) is None
+        finding = lower_mean(wrong, 0.1, 0)
+    assert (finding.level, finding.about) == ("problem", "lower")
 
 
 def test_methods_are_looked_at_too():
@@ -205,7 +250,9 @@ def test_samplers_and_black_boxes_that_do_not_do_what_they_should():
     assert fz.check(nonsmooth(data=drawn), METHOD, rounds=0)["data"].level == "ok"
     noise = np.random.default_rng(0)
     noisy = fz.blackbox(lambda x, batch: float(np.abs(x - batch).mean() + 1e-3 * noise.normal()))
-    finding = fz.check(nonsmooth(noisy), METHOD, rounds=0)["blackbox"]
+    report = fz.check(nonsmooth(noisy), METHOD, rounds=0)
+    assert report.ok  # noise is not taken for a loss that is no mean
+    finding = report["blackbox"]
     assert finding.level == "note"
     assert 1e-4 < finding.data["difference"] < 1e-2
 
@@ -234,7 +281,7 @@ def test_solve_checks_first_and_can_be_told_not_to(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[-1].startswith(
-        "fedrzo: loss: a sample that is in the batch twice counts twice: a sum; return the"
+        "fedrzo: loss: over a batch it is the sum of its samples' losses; return their mean"
     )
     assert main(["solve", str(file), "--json", "--no-check"]) == 0
     assert json.loads(capsys.readouterr().out)["history"]["round"] == [0, 1, 2]
@@ -246,4 +293,10 @@ def test_solve_checks_first_and_can_be_told_not_to(tmp_path, capsys):
     assert main(["check", str(file)]) == 2
     assert (
         "problem  loss: toy.py, line 2: loss: calling loss(x, batch) failed: AttributeError" in capsys.readouterr().out
+    )
+    file.write_text(SUM.replace("jnp.sum(jnp.abs(x - b))", "jnp.abs(x - b)"))  # no line of the file raises anything
+    assert main(["solve", str(file), "--quiet"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "fedrzo: loss: found shape (1,); it must return one number, the mean over its batch\n"
     )

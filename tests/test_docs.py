@@ -3,13 +3,17 @@
 import dataclasses
 import re
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import griffe
 import pytest
+import typer
 
 import fedrzo as fz
+from fedrzo.cli import app
+from fedrzo.spec import Spec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -31,7 +35,7 @@ def test_all_five_listings_have_a_section():
 @pytest.mark.parametrize("number", sorted(SECTIONS))
 def test_lines_of_a_listing_are_those_that_comments_of_its_file_name(number):
     quoted = {int(line) for line in re.findall(r"^\| (\d+) \|", SECTIONS[number], re.M)}
-    source = re.search(r"\{\{ code (\S+)", SECTIONS[number])[1]
+    source = build_hooks.CODE.search(SECTIONS[number])[2]
     assert quoted == set(build_hooks.named_statements((ROOT / source).read_text()))
     assert quoted == {int(line) for line in build_hooks.LINE.findall(SECTIONS[number])}
     assert len(quoted) >= 4
@@ -63,8 +67,21 @@ def test_a_page_that_would_fetch_something_is_warned_of(caplog):
 def test_all_that_pages_take_from_the_source_is_there():
     wanted = [found for page in DOCS.glob("*.md") for found in build_hooks.CODE.findall(page.read_text())]
     assert len(wanted) > 20
-    for path, name in wanted:
+    for name, path in wanted:
         assert build_hooks.piece((ROOT / path).read_text(), name, path)[0]
+
+
+def test_pages_have_no_marks_that_only_the_site_can_read():
+    """Whoever reads them on a code host is shown a link to the code, or the command to ask, and not a template's braces."""
+    pages = [page.read_text() for page in DOCS.glob("*.md")]
+    assert sum(page.count("Code: [") for page in pages) == sum(len(build_hooks.CODE.findall(page)) for page in pages)
+    assert sum(page.count(build_hooks.COMMANDS) for page in pages) == 1
+    assert not [page for page in pages if "{{" in page]
+
+
+def test_a_page_that_shows_a_method_shows_its_imports():
+    shown = re.search(r"```python\n(from .*?)```", (DOCS / "own-method.md").read_text(), re.S)[1].strip()
+    assert shown in (ROOT / "examples" / "own_method.py").read_text()
 
 
 def test_links_of_the_readme_work_on_the_site():
@@ -89,6 +106,36 @@ def test_the_reference_shows_what_a_method_takes():
     shown = {parameter.name: parameter.default for parameter in module["LFD"].parameters}
     fields = {field.name: repr(field.default) for field in dataclasses.fields(fz.LFD)}
     assert shown == {"self": None, **fields}
+
+
+def test_the_overview_names_every_command_and_its_spec_is_one():
+    page = (DOCS / "commands.md").read_text()
+    overview = re.search(r"```sh\n(.*?)```", page, re.S)[1]
+    named = set(re.findall(r"^fedrzo (\w+)", overview, re.M))
+    assert named == set(typer.main.get_command(app).commands)
+    spec = Spec(tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.S)[1]))
+    assert [type(one.method()).__name__ for one in spec.variants()] == ["FedRZOnn", "FedAvg"]
+    assert [one.run["rounds"] for one in spec.variants()] == [50, 50]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plots", "sets"])
+def test_code_of_a_page_prints_what_the_page_says(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (DOCS / f"{name}.md").read_text(), re.S | re.M)
+    names = {}
+    for language, text in blocks:
+        if language == "python":
+            exec(compile(text, name, "exec"), names)
+    printed = capsys.readouterr().out
+    assert printed.count("\n") > 1
+    assert printed == "".join(text for language, text in blocks if not language)
+
+
+def test_every_extra_is_on_the_page_about_installing():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = re.findall(r"^\| (`.*?) \|", (DOCS / "install.md").read_text(), re.M)
+    assert {name for cell in table for name in re.findall(r"`(\w+)`", cell)} == set(extras)
 
 
 def test_pages_name_only_what_the_library_has():

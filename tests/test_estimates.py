@@ -10,6 +10,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import zoo
+from fedrzo.constants import check_sign, lower_level
 from fedrzo.theory import EstimateWarning, estimate
 from fedrzo.zoo.toys import squared_distance
 
@@ -122,6 +123,41 @@ def test_moduli_that_nobody_gave_are_measured():
     assert found.smoothness == pytest.approx((2.5, 2.5))
 
 
+WIDE = np.full(300, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("lower", "given", "refused"),
+    [
+        (lambda x, y, b: -jnp.sum(y**2), {}, True),
+        (lambda x, y, b: 0.5 * y[0] ** 2 - jnp.sum(y[1:] ** 2), {}, True),
+        (lambda x, y, b: -jnp.sum(y**2), {"modulus": 1.0, "smoothness": 1.0}, False),
+        (lambda x, y, b: jnp.sum(x * y), {}, False),
+        (lambda x, y, b: y[0] ** 2 - 0.2 * y[1] ** 2, {}, False),
+        (lambda x, y, b: jnp.sum(y**3), {}, False),
+    ],
+    ids=["concave", "mostly concave", "vouched for", "linear", "a little both ways", "convex at y0 alone"],
+)
+def test_a_lower_loss_that_bends_the_wrong_way_is_refused(lower, given, refused):
+    problem = fz.Bilevel(
+        lambda x, y, b: jnp.sum(x), lower, fz.ClientData([np.ones(2)]), np.ones(2), np.ones(2), **given
+    )
+    with problem.precision():
+        if not refused:
+            check_sign(problem)
+            return
+        with pytest.raises(fz.InputError, match=r"^lower: not convex in y \(measured modulus -2\); check its sign"):
+            check_sign(problem)
+    with pytest.raises(fz.InputError, match=r"^lower: not convex in y"):
+        fz.FedRZObl.from_theory(problem, 100)  # before anything is estimated, which would end in NaN
+
+
+def test_a_long_y_is_looked_at_where_constants_are_needed():
+    wrong = fz.Minimax(lambda x, y, b: jnp.sum((x - y) ** 2), fz.ClientData([np.ones(2)]), WIDE, WIDE)
+    with wrong.precision(), pytest.raises(fz.InputError, match=r"^loss: not concave in y \(measured modulus -2\)"):
+        lower_level(wrong)
+
+
 def test_a_two_stage_problem():
     problem = zoo.make("cournot")
     found = estimate(problem, points=3)
@@ -216,6 +252,9 @@ def test_careful_ends_are_used():
         (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, constants={"lipshitz": 1}), "did you mean 'lipschitz'"),
         (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, constants=[1.0]), "constants: found list"),
         (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, stepsize=0.1), "stepsize: found among"),
+        (lambda: fz.FedRZOnn.from_theory(foo=1), "problem: FedRZOnn.from_theory needs it, and it was not passed"),
+        (lambda: fz.FedRZOnn.from_theory(zoo.make("median"), 9, foo=1), "foo: FedRZOnn has no such argument; known:"),
+        (lambda: fz.ZSOL.from_theory(zoo.make("cournot"), 9), "from_theory: ZSOL takes one local step a round"),
         (lambda: fz.theory.for_problem("median", budget=9), "problem: found str"),
         (lambda: estimate("median"), "problem: found str"),
     ],

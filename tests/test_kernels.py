@@ -17,6 +17,7 @@ import fedrzo as fz
 from fedrzo import directions
 from fedrzo.cli import main
 from fedrzo.client import Client, take_steps
+from fedrzo.engines.ahead import Pace
 from fedrzo.kernels import drawing, wide_steps
 from fedrzo.kernels.layout import warps_for
 from fedrzo.smoothing import measure_noise
@@ -91,6 +92,39 @@ def test_a_kernel_takes_the_plain_steps(neurons, pixels, batch_size):
     noise = measure_noise(given, given.x0, METHOD.smoothing)
     assert np.all(np.linalg.norm(fused - plain, axis=1) < 3 * METHOD.stepsize * noise.rounding)
     assert np.all(moved > 30 * METHOD.stepsize * noise.rounding)
+
+
+def test_no_steps_lead_nowhere():
+    """Where a schedule of local steps gives none, or a sweep's other run has more."""
+    given = problem(18, 20)
+    np.testing.assert_array_equal(ends(given, 0, together=True), np.broadcast_to(given.x0, (2, given.dim)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 2], ids=["few clients", "in registers"])
+def test_rounds_drawn_ahead_by_kernels(batch_size, monkeypatch):
+    """They are the plain ones but for rounding, and do not depend on where evaluations fall."""
+
+    def kernel(self, client, x):
+        if client.ahead is None:
+            return None
+        return client.level.pair_fn.kernel(client, x, self.batch_size, self.stepsize, self.smoothing, interpret=True)
+
+    def end(ahead, *chunks):
+        with given.precision():
+            session = fz.engines.Simulation(devices=jax.devices()[:1]).start([method], given, [KEY], 2)
+            session.pace = Pace(4, ahead, ahead)
+            for rounds in chunks:
+                session.advance(rounds)
+            return np.asarray(session.carry.state.x)
+
+    monkeypatch.setattr(fz.FedRZOnn, "kernel", kernel)
+    monkeypatch.setattr("fedrzo.engines.ahead.ROUNDS", 4)
+    given, method = problem(2, 8, clients=3), dataclasses.replace(METHOD, batch_size=batch_size)
+    plain, ahead, parts = end(False, 6), end(True, 6), end(True, 1, 5)
+    np.testing.assert_array_equal(ahead, parts)
+    np.testing.assert_allclose(ahead, plain, atol=1e-6)
+    assert np.abs(plain - given.x0).max() > 1e-3
 
 
 @pytest.mark.slow

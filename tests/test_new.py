@@ -1,6 +1,7 @@
 """`fedrzo new` writes files that run as they are and reach the answer that they state."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,9 @@ def write(kind, folder, capsys):
 
 
 def point(out):
-    """Return the x that `solve` shows in its last line."""
-    return np.array(json.loads(out.splitlines()[-1].removeprefix("x = ").replace(". ", ".0 ").replace(".]", ".0]")))
+    """Return the x that `solve` shows."""
+    shown = re.search(r"^x(?:_feasible)? = (.*)$", out, re.M)[1]
+    return np.array(json.loads(shown.replace(". ", ".0 ").replace(".]", ".0]")))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@ import matplotlib
 import numpy as np
 import pytest
 
+import fedrzo as fz
 from fedrzo import picture, plots
 from fedrzo.errors import InputError
-from fedrzo.results import History
+from fedrzo.results import History, Result, Sweep
 from records import STEPS, diverged, history, surface
 
 
@@ -15,7 +16,7 @@ def test_one_panel_per_cost_and_one_line_per_label():
     ]  # fmt: skip
     ends = [[line.get_xdata()[-1] for line in panel.lines] for panel in figure.axes]
     assert ends == [[10, 10], [30, 30], [1000, 1300]]
-    assert figure.axes[0].get_ylabel() == "loss"
+    assert figure.axes[0].get_ylabel() == "loss, log scale"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
     assert not any(panel.collections for panel in figure.axes)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), history(0)["loss"])
@@ -40,6 +41,68 @@ def test_several_seeds_are_a_mean_and_a_band():
     np.testing.assert_allclose(
         [at_five.min(), at_five.max()], losses[:, 5].mean() + half * np.array([-1, 1]), rtol=1e-6
     )
+
+
+def test_two_seeds_are_their_mean_and_themselves():
+    seeds = [history(0), history(1)]
+    [panel] = plots.curves({"a": seeds, "b": [history(9)]}, against=("round",)).axes
+    assert not panel.collections  # an interval of two values would be a blob
+    mean, _, *runs = panel.lines
+    losses = np.array([one["loss"] for one in seeds])
+    np.testing.assert_allclose(mean.get_ydata(), losses.mean(axis=0))
+    np.testing.assert_array_equal([run.get_ydata() for run in runs], losses)
+    assert {run.get_color() for run in runs} == {mean.get_color()}
+    assert max(run.get_linewidth() for run in runs) < mean.get_linewidth() / 2
+
+
+def with_losses(losses, metric="loss"):
+    return History({**history(rows=len(losses)).to_dict(), metric: list(losses)})
+
+
+@pytest.mark.parametrize(("start", "end"), [(55.0, 3.4), (1.05, 0.1), (2.0, 0.2), (3e4, 7.0), (1.05, 3e-7)])
+def test_no_value_lies_beyond_the_labels_of_a_logarithmic_axis(start, end):
+    figure = plots.curves({"a": [with_losses(np.geomspace(start, end, 20))]}, against=("round",))
+    plots.encode(figure, "svg")
+    axis = figure.axes[0].yaxis
+    low, high = figure.axes[0].get_ylim()
+    labelled = [tick.get_loc() for tick in axis.get_major_ticks() if tick.label1.get_text()]
+    shown = sorted(value for value in labelled if low * 0.999 <= value <= high * 1.001)
+    assert shown[0] <= end < start <= shown[-1]
+    assert 3 <= len(shown) <= 13
+    assert not any(tick.label1.get_text() for tick in axis.get_minor_ticks())
+
+
+def test_one_of_two_runs_may_be_below_zero_on_a_logarithmic_axis():
+    runs = [with_losses([100.0, 10.0, 6.0]), with_losses([100.0, 10.0, -2.0])]
+    figure = plots.curves({"a": runs}, against=("round",))
+    plots.encode(figure, "svg")
+    assert figure.axes[0].get_yscale() == "log"
+    assert figure.axes[0].get_ylim() == pytest.approx(
+        (0.1, 200)
+    )  # a tenth of the mean, 2, and the next label above 100
+
+
+def test_values_within_a_factor_of_ten_have_a_linear_axis():
+    assert plots.curves({"a": [with_losses([9.9, 1.0])]}).axes[0].get_yscale() == "linear"
+    assert plots.curves({"a": [with_losses([10.1, 1.0])]}).axes[0].get_yscale() == "log"
+
+
+def test_a_distance_to_sets_is_called_that_and_has_no_band_below_zero():
+    runs = [with_losses([0.0, 0.001, end], "feasibility") for end in (0.0, 0.0, 0.3)]
+    [panel] = plots.curves({"a": runs}, "feasibility", against=("round",)).axes
+    assert panel.get_ylabel() == "infeasibility (distance to sets)"
+    [band] = panel.collections
+    assert band.get_paths()[0].vertices[:, 1].min() == 0
+    below = [with_losses([1.0, -0.001, end]) for end in (0.0, 0.0, 0.3)]
+    [band] = plots.curves({"a": below}, against=("round",)).axes[0].collections  # a loss may well be below zero
+    assert band.get_paths()[0].vertices[:, 1].min() < -0.1
+
+
+def test_a_sweep_of_one_setting_is_called_by_its_method():
+    spec = {"method": str(fz.FedRZOnn(stepsize=0.01, smoothing=0.1))}
+    results = [Result(0.0, 0.0, 0.0, 0, history(seed), spec) for seed in (0, 1)]
+    figure = Sweep([{}], [results]).plot()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedRZOnn"]
 
 
 def test_the_axis_is_logarithmic_only_for_positive_values():
@@ -72,7 +135,8 @@ def test_curves_that_explode_leave_the_picture_to_the_others():
     low, high = shown.limits
     assert 0 < low < min(history(seed)["loss"].min() for seed in (0, 1))
     assert 1 < high < 2
-    assert plots.draw(shown).axes[0].get_ylim() == shown.limits
+    bottom, top = plots.draw(shown).axes[0].get_ylim()
+    assert low / 2.5 < bottom < low < high < top < 2.5 * high
     assert picture.prepare({"a": runs["a"]}).limits is None
     assert picture.prepare({"b": runs["b"]}).limits is None
     negative = picture.prepare({"a": [history(0, sign=-1.0)], "b": [diverged(1)]}).limits

@@ -130,7 +130,7 @@ def test_bad_problems_are_refused_by_name(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lower": None}, "lower: found NoneType"),
+        ({"lower": None}, "lower: found None, which cannot be called"),
         ({"y0": np.zeros(3, int)}, "y0: found dtype int64"),
         ({"modulus": 0.0}, "modulus: found 0.0"),
         ({"smoothness": -1}, "smoothness: found -1"),
@@ -143,3 +143,21 @@ def test_bad_problems_are_refused_by_name(changes, message):
 def test_bad_lower_levels_are_refused_by_name(changes, message):
     with pytest.raises(fz.InputError, match=message):
         bilevel(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pair": 3}, "pair: found int, which cannot be called; pass a function"),
+        ({"metrics": [max], "test": np.ones((1, 2))}, "metrics: found list; pass a dictionary of functions by name"),
+        ({"monitored": [max]}, "monitored: found list; pass a dictionary of functions by name"),
+        ({"monitored": {"own": lambda x: x[0]}}, "monitored: own: calling own(x, batch) failed"),
+        ({"monitored": {"own": lambda x, batch: x}}, "monitored: own: found shape (2,); it must return one number"),
+        ({"loss": lambda x, batch: jnp.all(x > 0)}, "loss: found one of type bool; it must return one number"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else next(iter(value)),
+)
+def test_what_is_no_function_of_this_kind_is_told(changes, said):
+    with pytest.raises(fz.InputError) as error:
+        fz.run(fz.FedRZOnn(0.01, 0.1), nonsmooth(**changes), 2, progress=False)
+    assert str(error.value).startswith(said)

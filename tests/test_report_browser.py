@@ -1,22 +1,15 @@
-"""The report in a real browser: headless Chromium, offline, driven by Playwright.
-
-Without a browser these tests are skipped; FEDRZO_REQUIRE_BROWSER=1 makes them fail instead, which is what CI asks for.
-"""
+"""The report in a real browser, offline."""
 
 import io
-import os
 import re
-import shutil
 
 import pytest
 from PIL import Image
 
+import browsers
 from fedrzo import report
-from records import HOSTILE, history, write_sample
+from records import HOSTILE, STEPS, history, write_sample
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 375, "height": 740}, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 FIGURES = 3
@@ -54,25 +47,10 @@ CONTRAST = """() => {
 }"""
 
 
-def unavailable(reason):
-    if os.environ.get("FEDRZO_REQUIRE_BROWSER") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="module")
 def browser():
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        unavailable(f"no browser: none of {', '.join(PROGRAMS)} is installed (Debian: apt-get install chromium)")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        unavailable("no driver: playwright is not installed (pip install playwright)")
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=program, args=FLAGS)  # in a new and empty profile
+    with browsers.start() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +61,13 @@ def address(tmp_path_factory):
 @pytest.fixture
 def visit(browser, address):
     """Open the report; afterwards nothing may have been logged as an error, or asked for but the page itself."""
-    contexts, errors, requests = [], [], []
+    contexts, seen = [], []
 
     def visit(figures=FIGURES, **options):
         contexts.append(browser.new_context(**{**DESKTOP, **options}))
         page = contexts[-1].new_page()
         page.set_default_timeout(60_000)
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: requests.append(request.url.split("#")[0]))
+        seen.append(browsers.watch(page))
         page.goto(address)
         for figure in page.locator("figure").all()[:figures]:
             figure.scroll_into_view_if_needed()
@@ -102,8 +77,8 @@ def visit(browser, address):
     yield visit
     for context in contexts:
         context.close()
-    assert errors == []
-    asked = {url for url in requests if not url.startswith(("data:image/", "blob:"))}
+    assert [error for errors, _ in seen for error in errors] == []
+    asked = {url for _, urls in seen for url in urls if not url.startswith(("data:image/", "blob:"))}
     assert asked == {address}
 
 
@@ -195,6 +170,17 @@ def test_a_metric_with_negative_values_has_no_logarithmic_axis(page):
     group = page.locator("figure").nth(1).get_by_role("group", name="Scale of the vertical axis")
     assert group.get_by_role("button", name="log").is_disabled()
     assert plot(page, "plot._fullLayout.yaxis.type", 1) == "linear"
+
+
+def test_two_runs_are_drawn_themselves(page):
+    [runs] = plot(page, "plot.data.filter((trace) => trace.fill)", 1)
+    losses = [history(seed, sign=-1.0)["loss"] for seed in (40, 41)]
+    assert [value is None for value in runs["y"]] == 2 * [*[False] * STEPS, True]
+    drawn = [value for value in runs["y"] if value is not None]
+    assert drawn == pytest.approx([*losses[0], *losses[1]], rel=1e-5)
+    assert lines(page, 1) == ["a", "b"]
+    said = plot(page, "plot.data.find((trace) => trace.name === 'b').text", 1)
+    assert said[4] == f"<br>runs: {losses[0][4]:.4g}, {losses[1][4]:.4g}"
 
 
 def test_curves_that_explode_leave_the_picture(page):

@@ -1,13 +1,7 @@
-"""run() and sweep(): history, checkpoints that survive kill -9, results on disk, seeds, and what is refused."""
+"""run() and sweep(): history, results on disk, seeds, and what is refused. Checkpoints are in test_checkpoint.py."""
 
 import csv
-import os
-import signal
-import subprocess
-import sys
-import time
 import tomllib
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.checkpoint import NAME, Checkpoint
+from fedrzo.checkpoint import Checkpoint
 from fedrzo.engines import simulation
 from fedrzo.results import COLUMNS, confidence_band
 from fedrzo.zoo import toys
@@ -41,101 +35,6 @@ def test_the_objective_is_evaluated_over_all_data():
     problem = toys.quadratic(3, 4)
     samples = np.asarray(problem.data.flat)
     np.testing.assert_allclose(go(0, problem=problem).history["loss"][0], 0.5 * np.mean(np.sum(samples**2, axis=1)))
-
-
-def other_loss():
-    plain = toys.quadratic(3, 4)
-    return fz.Nonsmooth(lambda x, b: 2 * plain.loss_fn(x, b), plain.data, np.zeros(4), name="quadratic")
-
-
-SCRIPT = """
-import sys, time, fedrzo as fz
-from fedrzo.zoo import toys
-slow = lambda row: time.sleep(0.05)
-fz.run(fz.FedRZOnn(0.02, 0.1, 3), toys.quadratic(3, 4), 400, checkpoint=sys.argv[1], resume=True, progress=False, log=[slow])
-"""
-
-
-def test_a_run_killed_with_kill_9_resumes_bit_identically(tmp_path):
-    straight = go(400)
-    checkpoint = tmp_path / NAME
-    for _ in range(2):
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)])
-        deadline = time.monotonic() + 60
-        # Wait for two new checkpoints, so that the kill falls into work done after a resume.
-        for _ in range(2):
-            while (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0) == before:
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-                time.sleep(0.02)
-            before = checkpoint.stat().st_mtime_ns
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
-    resumed = go(400, checkpoint=tmp_path, resume=True)
-    assert resumed.history["seconds"][-1] > 0
-    assert straight.x.tobytes() == resumed.x.tobytes()
-    assert straight.x_random.tobytes() == resumed.x_random.tobytes()
-    for name in straight.history:
-        if name != "seconds":
-            assert list(straight.history[name]) == list(resumed.history[name]), name
-
-
-def test_an_interrupt_from_a_callback_stores_and_says_how_to_resume(tmp_path):
-    """Ctrl-C from the keyboard is in test_comforts.py."""
-
-    def interrupt(row):
-        if row["round"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after round 3 of 10; go on with .* resume=True") as stopped:
-        go(10, checkpoint=tmp_path, log=[interrupt])
-    straight = go(10)
-    assert list(stopped.value.result.history["loss"]) == list(straight.history["loss"][:4])
-    assert go(10, checkpoint=tmp_path, resume=True).x.tobytes() == straight.x.tobytes()
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path):
-    go(3, checkpoint=tmp_path)
-    file = tmp_path / NAME
-    whole = file.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"nonsense", b"", whole[:200] + bytes(40) + whole[240:]):
-        file.write_bytes(damaged)
-        with pytest.raises(fz.CheckpointError, match=r"checkpoint: .* is damaged \(\w+\); delete it to start anew"):
-            go(5, checkpoint=tmp_path, resume=True)
-        assert file.read_bytes() == damaged
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"key": 1}, "holds a run with key"),
-        ({"method": fz.FedRZOnn(0.03, 0.1, 3)}, "holds a run with method"),
-        ({"method": fz.FedRZOnn(0.020000001, 0.1, 3)}, "holds a run with method"),
-        ({"problem": toys.quadratic(4, 4)}, "holds a run with problem"),
-        ({"problem": toys.quadratic(3, 4, seed=1)}, "holds a run with data, x0 and sets"),
-        ({"problem": other_loss()}, "holds a run that starts at loss = "),
-        ({"clients_per_round": 2}, "holds a run with clients_per_round"),
-    ],
-)
-def test_another_runs_checkpoint_is_refused(tmp_path, changes, message):
-    go(3, checkpoint=tmp_path)
-    with pytest.raises(fz.CheckpointError, match=message):
-        go(5, checkpoint=tmp_path, resume=True, **changes)
-
-
-def test_other_schedules_are_told_apart(tmp_path):
-    go(3, method=fz.FedRZOnn(lambda r: 0.02 / (r + 1), 0.1), checkpoint=tmp_path)
-    with pytest.raises(fz.CheckpointError, match="holds a run with schedules"):
-        go(5, method=fz.FedRZOnn(lambda r: 0.02 / (r + 2), 0.1), checkpoint=tmp_path, resume=True)
-
-
-def test_resume_with_more_rounds_keeps_the_rows_of_a_straight_run(tmp_path):
-    go(3, eval_every=2, checkpoint=tmp_path)
-    resumed = go(6, eval_every=2, checkpoint=tmp_path, resume=True)
-    assert list(resumed.history["round"]) == list(go(6, eval_every=2).history["round"]) == [0, 2, 4, 6]
-    with pytest.raises(fz.InputError, match="rounds: found 4, the checkpoint is at 6"):
-        go(4, eval_every=2, checkpoint=tmp_path, resume=True)
 
 
 def test_a_loss_that_is_not_finite_for_another_client_is_refused():
@@ -252,6 +151,15 @@ def bad_loss(value):
     return fz.Nonsmooth(lambda x, batch: value(x), fz.ClientData([np.ones(3)]), np.zeros(2))
 
 
+@pytest.mark.parametrize("engine", ["simulation", "loop"])
+def test_a_loss_that_is_not_finite_near_x0_is_told_from_steps_that_are_too_long(engine):
+    """At x0 = 0 itself the square root is finite; in half of the directions away from it, it is not."""
+    with pytest.raises(fz.DivergedError) as error:
+        go(problem=bad_loss(lambda x: jnp.sqrt(x[0])), engine=engine)
+    assert str(error.value).startswith("stopped after round 0: the loss is not finite at 16 of 32 points ")
+    assert f" {METHOD.smoothing:g} away from x0; start farther inside its domain" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -287,27 +195,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path):
     with pytest.raises(fz.InputError, match=r"checkpoint: cannot write in .*; choose another folder"):
         go(problem=problem, checkpoint=file / "run")
     assert not evaluated
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device that is always full")
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    """Writes go to a real device that refuses every byte; the checkpoint from before stays whole."""
-    import tempfile
-
-    go(3, checkpoint=tmp_path)
-    before = (tmp_path / NAME).read_bytes()
-    real = tempfile.mkstemp
-
-    def full(*args, **kwargs):
-        handle, name = real(*args, **kwargs)
-        os.close(handle)
-        return os.open("/dev/full", os.O_WRONLY), name
-
-    monkeypatch.setattr(tempfile, "mkstemp", full)
-    with pytest.raises(fz.InputError, match=r"cannot write .*No space left on device.*nothing was changed"):
-        go(6, checkpoint=tmp_path, resume=True)
-    assert (tmp_path / NAME).read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == [NAME]
 
 
 @pytest.mark.parametrize(

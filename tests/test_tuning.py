@@ -217,6 +217,9 @@ def test_an_engine_without_the_data_is_refused(problem):
     class Elsewhere:
         name = "elsewhere"
 
+        def start(self, *given):
+            raise AssertionError("it must be refused before")
+
     with pytest.raises(fz.InputError, match="stepsize: found \"auto\", but the engine 'elsewhere' has no data"):
         run(problem, engine=Elsewhere())
 

@@ -1,42 +1,84 @@
-"""Reading what a user passes: arguments that fit a signature, functions that can be called, functions that can be traced."""
+"""Reading what a user passes: arguments that fit a signature, functions that can be called and traced, what those return."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import FedrzoError, InputError, SignatureError, first_line, nearest
 
 P = ParamSpec("P")
 T = TypeVar("T")
-UNTRACEABLE = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
+UNTRACEABLE = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+NUMBERS = (bool, int, float, complex)
+UNTRACED = "uses NumPy or Python control flow on traced values, or turns one into a Python number"
 
 
-def named(init: Callable[P, T]) -> Callable[P, T]:
-    """Make an `__init__` say in one line which argument is misspelt, missing, given twice or one too many."""
-    signature = inspect.signature(init)
+def named(function: Callable[P, T]) -> Callable[P, T]:
+    """Make an `__init__` or a class method say in one line which argument is misspelt, missing, given twice or one too many."""
+    signature = inspect.signature(function)
 
-    @functools.wraps(init)
+    @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            owner = type(args[0]).__name__
-            raise SignatureError(_misfit(owner, signature, kwargs, error)) from None
-        return init(*args, **kwargs)
+        owner = args[0]
+        name = f"{owner.__name__}.{function.__name__}" if isinstance(owner, type) else type(owner).__name__
+        check_fit(name, signature, args, kwargs)
+        return function(*args, **kwargs)
 
     return checked
 
 
+def told(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function say in one line which argument is misspelt, missing, given twice or one too many.
+
+    Args:
+        instead: what arguments are called here that others call otherwise: `seed="key"`.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+        itself = inspect.Parameter("itself", inspect.Parameter.POSITIONAL_ONLY)  # stands where methods have `self`
+        filled = signature.replace(parameters=[itself, *signature.parameters.values()])
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in instead.keys() & kwargs.keys():
+                raise SignatureError(
+                    f"{name}: {function.__name__} has no such argument; did you mean {instead[name]!r}?"
+                )
+            check_fit(function.__name__, filled, (function, *args), kwargs)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def check_fit(owner: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that do not fit a signature, the first of which is `self` or the class."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise SignatureError(_misfit(owner, signature, kwargs, error)) from None
+
+
 def _misfit(owner: str, signature: inspect.Signature, given: dict[str, Any], error: TypeError) -> str:
-    known = [name for name in signature.parameters if name != "self"]
+    _, *parameters = signature.parameters.values()
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     for name in given:
-        if name not in known:
+        if name not in known and not takes_all:
             return f"{name}: {owner} has no such argument{nearest(name, known)}"
     text = str(error)
     if "missing a required" in text:
@@ -53,10 +95,33 @@ def check_function(value: Any, argument: str) -> Callable:
     return value
 
 
+def check_functions(value: Any, argument: str) -> tuple[tuple[str, Callable], ...]:
+    """Return functions with their names, or say what was found in place of a mapping from names to functions."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(f"{argument}: found {kind(value)}; pass a dictionary of functions by name")
+    return tuple((name, check_function(function, f"{argument}: {name}")) for name, function in (value or {}).items())
+
+
+def check_row_function(value: Any, argument: str) -> Callable:
+    """Return a function that can be called with a row of the history, or say why it cannot."""
+    function = check_function(value, argument)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions that are written in C have none to look at
+        return function
+    try:
+        signature.bind({})
+    except TypeError as error:
+        raise SignatureError(f"{argument}: it is called with a row, but: {error}; pass a function of one row") from None
+    return function
+
+
 def kind(value: Any) -> str:
     """Return what something is, in words that a user knows."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if value is None:
+        return "None"
     return f"an array of shape {value.shape}" if hasattr(value, "shape") else type(value).__name__
 
 
@@ -77,13 +142,67 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
     except UNTRACEABLE as error:
         way_out = ", or wrap it: fz.blackbox" if wrap else ""
         raise InputError(
-            f"{argument}: it uses NumPy or Python control flow on traced values, or turns one into a Python number "
-            f"({type(error).__name__}); write it with jax.numpy{way_out}"
+            f"{argument}: it {UNTRACED} ({type(error).__name__}); write it with jax.numpy{way_out}"
         ) from error
     except Exception as error:
         raise InputError(
             f"{argument}: calling {call} failed: {_reason(error)}; {_remedy(error, call, arguments)}"
         ) from error
+
+
+def call_part(part: Callable, name: str, takes: str, *arguments: Any) -> Any:
+    """Call a part of a user's own method. Errors of its own are raised where they happen.
+
+    Args:
+        part: the function.
+        name: how it is called in messages, such as `round: Mine.round`.
+        takes: its arguments, in words.
+        arguments: what it is called with.
+    """
+    try:
+        inspect.signature(part).bind(*arguments)
+    except TypeError as error:
+        raise SignatureError(f"{name} is called with {takes}, but: {error}; make its arguments fit") from None
+    try:
+        return part(*arguments)
+    except UNTRACEABLE as error:
+        raise InputError(
+            f"{name} {UNTRACED} ({type(error).__name__}); write it with jax.numpy, and declare fields that it needs as "
+            "Python values, such as a batch size, by fedrzo.methods.static(default=...)"
+        ) from error
+
+
+def check_arrays(tree: Any, what: str) -> None:
+    """Refuse a pytree that holds something other than numbers and arrays of them."""
+    for leaf in jax.tree.leaves(tree):
+        if not (isinstance(leaf, NUMBERS) or _has_numbers(leaf)):
+            raise InputError(f"{what} {kind(leaf)}; use numbers and arrays of numbers only")
+
+
+def _has_numbers(leaf: Any) -> bool:
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+        return False
+    return any(jax.dtypes.issubdtype(leaf.dtype, family) for family in (np.number, np.bool_, jax.dtypes.extended))
+
+
+def mismatch(found: Any, wanted: Any) -> str | None:
+    """Say where a pytree of arrays is unlike another in structure, shape or type; None where it is not."""
+    shape: Any = jax.tree.structure(found)
+    expected: Any = jax.tree.structure(wanted)
+    if shape != expected:
+        return f"the structure {shape} where {expected} is expected"
+    for (path, new), old in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
+        at = f" at {jax.tree_util.keystr(path)}" if path else ""
+        if np.shape(new) != np.shape(old):
+            return f"shape {np.shape(new)}{at} where {np.shape(old)} is expected"
+        # A Python number takes the type of what it meets: such a one may change.
+        if _type(new) != _type(old) and not getattr(old, "weak_type", isinstance(old, NUMBERS)):
+            return f"type {_type(new)}{at} where {_type(old)} is expected"
+    return None
+
+
+def _type(leaf: Any) -> Any:
+    return leaf.dtype if isinstance(leaf, jax.Array) else jnp.result_type(leaf)
 
 
 def _reason(error: Exception) -> str:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrzo.errors import CheckpointError
+from fedrzo.errors import CheckpointError, InputError
 from fedrzo.files import write_file
 
 NAME = "checkpoint.npz"
+ANEW = "use another folder, or delete it to start anew"
 
 
 class Checkpoint(NamedTuple):
@@ -70,9 +71,31 @@ class Checkpoint(NamedTuple):
 
     def check_identity(self, identity: dict[str, Any], folder: Path) -> None:
         """Refuse to go on with other settings, data or keys."""
+        counts = [len(runs["key"]) for runs in (self.identity, identity)]
+        if counts[0] != counts[1]:
+            raise CheckpointError(
+                f"checkpoint: {folder} holds {counts[0]} runs side by side, this call has {counts[1]}; pass the seeds "
+                "(--seeds on the command line) and the settings that it began with, or use another folder"
+            )
         for name, value in identity.items():
             if self.identity.get(name) != value:
+                stored, wanted = _first_difference(self.identity.get(name), value)
                 raise CheckpointError(
-                    f"checkpoint: {folder} holds a run with {name} = {self.identity.get(name)!r}, this one has {value!r}; "
-                    "use another folder, or resume=False to start anew"
+                    f"checkpoint: {folder} holds a run with {name} = {stored!r}, this one has {wanted!r}; {ANEW}"
                 )
+
+
+def refuse_stored(folder: Path, argument: str, resume: str) -> None:
+    """Refuse to write over a run that is stored in a folder; `resume` says what asks for going on with it."""
+    stored = Checkpoint.read(folder)
+    if stored is not None:
+        raise InputError(
+            f"{argument}: {str(folder)!r} holds a run at round {stored.round}; pass {resume}, another folder, or delete it"
+        )
+
+
+def _first_difference(stored: Any, wanted: Any) -> tuple[Any, Any]:
+    """Return two values that differ; of lists with an entry for each run, the first entries that do."""
+    if isinstance(stored, list) and isinstance(wanted, list):
+        return next(pair for pair in zip(stored, wanted, strict=True) if pair[0] != pair[1])
+    return stored, wanted

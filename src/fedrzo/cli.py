@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json as jsonlib
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,11 +17,25 @@ import typer
 
 from fedrzo import output, solve
 from fedrzo.builtin import built_in
-from fedrzo.commands import Data, Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, note
+from fedrzo.commands import (
+    Command,
+    Data,
+    Json,
+    Out,
+    Quiet,
+    Resume,
+    Rounds,
+    Seed,
+    Seeds,
+    Settings,
+    execute,
+    note,
+    one_of,
+)
 from fedrzo.deploy import commands as deploy
 from fedrzo.errors import FedrzoError, InputError, nearest
+from fedrzo.reproduce import reproduce
 
-REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
 BENCHES = ("methods", "theory", "zo", "gpu", "communication", "peers", "growth", "bilevel", "twostage")
 
 # Every usage error of typer is of this class, whichever click typer brings along.
@@ -33,14 +47,9 @@ app = typer.Typer(
 app.add_typer(deploy.app, name="deploy")
 
 
-def _one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what a shell asks for names that begin as typed."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
 Source = Annotated[
     str,
-    typer.Argument(metavar="NAME|SPEC.toml", help="A built-in spec, or a file.", autocompletion=_one_of(built_in())),
+    typer.Argument(metavar="NAME|SPEC.toml", help="A built-in spec, or a file.", autocompletion=one_of(built_in())),
 ]
 
 
@@ -74,7 +83,7 @@ def _options(
     del version  # its callback does the work
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_(json: Json = False) -> None:
     """List problems, methods and built-in specs."""
     from fedrzo import methods, zoo
@@ -95,7 +104,7 @@ def list_(json: Json = False) -> None:
             print(f"  {name:{width}}  {line}")
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
     source: Source,
     settings: Settings = None,
@@ -119,76 +128,11 @@ def run(
     output.report(spec.title, outcomes, seeds, json)
 
 
-for command in (solve.new, solve.check, solve.solve):
-    app.command()(command)
+for command in (solve.new, solve.check, solve.solve, reproduce):
+    app.command(cls=Command)(command)
 
 
-@app.command()
-def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help=f"What to reproduce: {', '.join(REPRODUCTIONS)}, or all.",
-            autocompletion=_one_of((*REPRODUCTIONS, "all")),
-        ),
-    ],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")
-    ] = False,
-    seed: Seed = None,
-    data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep results there, continue what is there; see `fedrzo report`."),
-    ] = None,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
-    """Reproduce the paper's figures and tables and published numbers, and judge each claim."""
-    if name not in (*REPRODUCTIONS, "all"):
-        raise InputError(f"reproduce: found {name!r}{nearest(name, (*REPRODUCTIONS, 'all'))}")
-    names = REPRODUCTIONS if name == "all" else (name,)
-    with contextlib.redirect_stdout(sys.stderr):
-        experiments = _experiments(names, quick, data, quiet)
-        records = [_reproduce(each, quick, seed or 0, data, out, quiet) for each in experiments.items()]
-    if json:
-        shown = {record.name: record.data or record.to_dict() for record in records}
-        output.print_json(shown if name == "all" else shown[name])
-    else:
-        output.print_records(records)
-
-
-def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: bool) -> dict[str, Any]:
-    """Return the experiments of these names, having made sure that their data are there and said how long they take."""
-    import importlib
-
-    from fedrzo.data.files import find
-    from fedrzo.experiments.lab import duration
-
-    found = {name: importlib.import_module(f"fedrzo.experiments.{name}") for name in names}
-    for needed in dict.fromkeys(each for module in found.values() for each in getattr(module, "DATA", ())):
-        find(needed, data, True)
-    if len(found) > 1:
-        minutes = sum(module.MINUTES[0 if quick else 1] for module in found.values())
-        note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
-    return found
-
-
-def _reproduce(
-    experiment: tuple[str, Any], quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool
-) -> Any:
-    from fedrzo.experiments.lab import Lab
-
-    name, module = experiment
-    lab = Lab(name, quick, seed, out, None if data is None else str(data), not quiet)
-    try:
-        return module.run(lab)
-    except KeyboardInterrupt:
-        note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
-        raise
-
-
-@app.command()
+@app.command(cls=Command)
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `reproduce --out` or `run --out` wrote.")],
     out: Annotated[
@@ -208,14 +152,16 @@ def report(
         print(written)
 
 
-@app.command()
+@app.command(cls=Command)
 def bench(
     name: Annotated[
-        str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.", autocompletion=_one_of(BENCHES))
+        str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.", autocompletion=one_of(BENCHES))
     ],
     problem: Annotated[
         str | None,
-        typer.Argument(help="For methods and communication: a problem of `fedrzo list`; relu-digits if not given."),
+        typer.Argument(
+            help="For methods and communication: a problem of `fedrzo list`, or FILE.py[:NAME]; relu-digits if not given."
+        ),
     ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")
@@ -241,6 +187,8 @@ def bench(
     options = Options(problem or module.PROBLEM, runs, budget, seed or 0, out, quick, progress=not quiet)
     with contextlib.redirect_stdout(sys.stderr):
         found = module.run(options)
+    if out is not None and (written := sorted(map(str, out.iterdir()))):
+        note(f"wrote {', '.join(written)}", quiet)
     if json:
         output.print_json(found)
         return
@@ -254,6 +202,8 @@ def _usage(error: Any) -> str:
     if error.ctx and error.message.startswith("No such option"):
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
         return f"{error.option_name}: {where} has no such option{nearest(error.option_name, known)}"
+    if error.ctx and (found := re.match("No such command '(.*?)'", error.message)):
+        return f"{found[1]}: {where} has no such command{nearest(found[1], error.ctx.command.commands)}"
     return f"{error.format_message().rstrip('.')} (see {where} --help)"
 
 

@@ -51,7 +51,7 @@ class Client:
         common: a key of this call that is the same for all clients, for coins and directions that they share.
         at_most: local steps that no round has more of, where that is known when compiled and one block is all; else None.
         ahead: given where what does not depend on x is drawn for several rounds at once, on a GPU: `ahead(draw)` is what was
-            drawn, or None while it is being drawn, and the steps are not to be taken.
+            drawn, or None while it is being drawn, and the steps are not to be taken. Not for use in a `cond`, `scan` or `jit`.
     """
 
     level: Any
@@ -164,7 +164,8 @@ class Together(NamedTuple):
     """Several steps at once, of a number that may be traced.
 
     Attributes:
-        prepare: `prepare(number, *drawn)`, all that does not depend on where the steps begin, from what some steps drew.
+        prepare: `prepare(number, *drawn)`, all that does not depend on where the steps begin, from what some steps drew. It may
+            be called rounds ahead: it must not use the state, nor what clients remember.
         take: `take(number, prepared, carry)`, where the first `number` of them lead.
     """
 
@@ -221,7 +222,9 @@ def take_steps(
 
     if together is None:
         return jax.lax.fori_loop(0, (count + ahead - 1) // ahead, several, carry)
-    if client.at_most is not None and not client.level.nested:  # on a GPU a loop waits for the host: none where one block is all
+    if (
+        client.at_most is not None and not client.level.nested
+    ):  # on a GPU a loop waits for the host: none where one block is all
 
         def prepare() -> PyTree:
             return together.prepare(count, *jax.vmap(draw)(jnp.arange(client.at_most)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from fedrzo.errors import MissingExtraError
 
@@ -28,6 +30,19 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
+class Command(TyperCommand):
+    """A command whose help is plain text. Typer escapes brackets for rich, also where rich is not to show them."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return what --help shows."""
+        return super().get_help(ctx).replace("\\[", "[")
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what a shell asks for names that begin as typed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
 def note(text: str, quiet: bool) -> None:
     """Say something on standard error, unless nothing is to be said there."""
     if not quiet:
@@ -47,8 +62,10 @@ def execute(
         note(f"fedrzo: interrupted; {way}", quiet=False)
         raise
     if out is not None:
+        written = experiments.written(tasks, spec)
         try:
-            experiments.draw(outcomes, out)
+            written = [*experiments.draw(outcomes, out), *written]
         except MissingExtraError as error:
             note(f"no figure: {error}", quiet=False)
+        note(f"wrote {', '.join(f'{out}/{name}' for name in written)}", quiet)
     return outcomes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import jax
@@ -11,12 +10,16 @@ import numpy as np
 
 from fedrzo.client import FULL, Client
 from fedrzo.clientdata import Sampler
+from fedrzo.errors import InputError, warn
+from fedrzo.hierarchical import Minimax
 from fedrzo.methods.lower import Constants
 from fedrzo.monitor import mean_gradient
 
 DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
 POINTS = 3
 FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
+CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
+TINY = 1e-6  # a curvature that may be the rounding of a linear loss
 
 
 def single_level(problem: Any, convex: bool = True) -> Constants:
@@ -32,14 +35,44 @@ def single_level(problem: Any, convex: bool = True) -> Constants:
     return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
 
 
-def lower_level(problem: Any) -> Constants:
-    """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated."""
+def lower_level(problem: Any, strict: bool = True) -> Constants:
+    """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated.
+
+    Args:
+        problem: of which only x0 counts, not where a run may lead.
+        strict: refuse a lower loss that bends the wrong way; where not, it is warned of.
+    """
     modulus, smoothness = problem.modulus, problem.smoothness
     if modulus is None or smoothness is None:
-        found = curvature(_lower_extremes, problem, jnp.asarray(problem.y0, float))
-        usable = _usable(*found, "lower")
+        found = _at_points(_lower_extremes, problem, jnp.asarray(problem.y0, float))
+        if strict:
+            _refuse_wrong_sign(problem, found)
+        usable = _usable(*_overall(found), "lower")
         modulus, smoothness = modulus or usable[0], smoothness or usable[1]
     return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
+
+
+def check_sign(problem: Any) -> None:
+    """Refuse a bilevel problem's lower loss where it bends the wrong way, whatever method is to solve it.
+
+    Who gives both constants vouches for it. A large y, which takes long to look at, is left to methods that need constants.
+    """
+    given = problem.modulus is not None and problem.smoothness is not None
+    if not (given or getattr(problem.lower_fn, "is_blackbox", False) or problem.y0.size > DENSE):
+        _refuse_wrong_sign(problem, _at_points(_lower_extremes, problem, jnp.asarray(problem.y0, float)))
+
+
+def _refuse_wrong_sign(problem: Any, found: np.ndarray) -> None:
+    """Refuse where the strongest curvature is negative at every point: lower solves would run away.
+
+    A loss that bends a little both ways, or that is convex at some points, may be solved all the same.
+    """
+    least, largest = found.T
+    if np.all(least < np.minimum(-TINY, -CLEAR * largest)):
+        what = "loss: not concave" if isinstance(problem, Minimax) else "lower: not convex"
+        raise InputError(
+            f"{what} in y (measured modulus {least.min():.3g}); check its sign, or give modulus and smoothness to go on"
+        )
 
 
 def client_smoothness(problem: Any) -> float:
@@ -49,10 +82,18 @@ def client_smoothness(problem: Any) -> float:
 
 def curvature(probe: Any, problem: Any, x: jax.Array) -> tuple[float, float]:
     """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
+    return _overall(_at_points(probe, problem, x))
+
+
+def _overall(found: np.ndarray) -> tuple[float, float]:
+    return float(found[:, 0].min()), float(found[:, 1].max())
+
+
+def _at_points(probe: Any, problem: Any, x: jax.Array) -> np.ndarray:
+    """Return the least and the largest eigenvalue at x and a few points around it, in rows."""
     rng = np.random.default_rng(0)
     points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
-    found = np.array([probe(problem, point) for point in points])
-    return float(found[:, 0].min()), float(found[:, 1].max())
+    return np.array([probe(problem, point) for point in points])
 
 
 @jax.jit
@@ -86,9 +127,10 @@ def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     def product(v: jax.Array) -> jax.Array:
         return jax.jvp(gradient, (x,), (v,))[1]
 
-    # Power iteration ends inside the spectrum: a little is added to the largest, half is taken off the least.
+    # Power iteration ends inside the spectrum: a little is added to the largest, half is taken off a least that is positive.
     largest = 1.05 * _power(product, x, 60)
-    return (largest - _power(lambda v: largest * v - product(v), x, 200)) / 2, largest
+    least = largest - _power(lambda v: largest * v - product(v), x, 200)
+    return jnp.minimum(least, least / 2), largest
 
 
 def _power(product: Any, x: jax.Array, steps: int) -> jax.Array:
@@ -107,10 +149,9 @@ def _usable(modulus: float, smoothness: float, argument: str) -> tuple[float, fl
     """Return constants that a step size can be made of, warning where the loss is not strongly convex."""
     smoothness = smoothness if smoothness > 0 else 1.0
     if modulus <= 1e-9 * smoothness:
-        warnings.warn(
+        warn(
             f"{argument}: not strongly convex on samples (measured modulus {modulus:.3g}, smoothness {smoothness:.3g}); "
-            f"step sizes assume {FLOOR * smoothness:.3g}: give modulus and smoothness if you know them",
-            stacklevel=6,
+            f"step sizes assume {FLOOR * smoothness:.3g}: give modulus and smoothness if you know them"
         )
         modulus = FLOOR * smoothness
     return modulus, smoothness

@@ -93,7 +93,11 @@ def nearest(bits: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def between(value: jax.Array, drop: jax.Array, beyond: jax.Array, bits: jax.Array) -> jax.Array:
     """Return the quantile between a node, of that value and drop, and the next; its sign is the bits' first."""
-    z = magnitude(value, drop, beyond)
+    return with_sign(magnitude(value, drop, beyond), bits)
+
+
+def with_sign(z: jax.Array, bits: jax.Array) -> jax.Array:
+    """Return absolute values with their signs, which are the bits' first."""
     return jnp.where(bits >> 31 == 1, -z, z)
 
 

@@ -4,7 +4,12 @@ A message names the argument, says what was found and what to do. `InputError` i
 """
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable
+
+HERE = os.path.join(os.path.dirname(__file__), "")
 
 
 class FedrzoError(Exception):
@@ -17,6 +22,10 @@ class InputError(FedrzoError, ValueError):
 
 class SignatureError(InputError, TypeError):
     """An argument is misspelt, missing or one too many: what Python itself calls a TypeError."""
+
+
+class MissingDataError(InputError):
+    """A data set is not on this machine, and could not be brought here; the message says where to get it."""
 
 
 class MissingExtraError(FedrzoError, ImportError):
@@ -33,6 +42,14 @@ class CheckpointError(FedrzoError):
 
 class DivergedError(FedrzoError):
     """The iterate became non-finite; the message names the round."""
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, at the line from which this library was called, however many calls of its own lie between."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 def first_line(error: BaseException) -> str:

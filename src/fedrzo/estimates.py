@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import vi
+from fedrzo import errors, vi
+from fedrzo.arguments import told
 from fedrzo.constants import lower_level
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import Bilevel
@@ -85,6 +85,7 @@ class Estimates:
     distance: Interval | None = None
 
 
+@told(seed="key")
 def estimate(
     problem: Any, point: Any = None, radius: float = 1.0, *, points: int = POINTS, key: int = 0, warn: bool = True
 ) -> Estimates:
@@ -109,11 +110,10 @@ def estimate(
         sets = dissimilarity(problem, x, radius, key)
         more = _lower(problem, around, found)
     if warn:
-        warnings.warn(
+        errors.warn(
             f"constants of {problem.name} are estimated from samples within {radius:g} of a point: Lipschitz constants are "
             "estimates from below, moduli from above; give them if you know them",
             EstimateWarning,
-            stacklevel=2,
         )
     return Estimates(spread(found.norms, found.weights, found.noise, found.exact), sets, **more)
 
@@ -213,7 +213,7 @@ def _constants(problem: Any, x: np.ndarray) -> vi.Constants:
     assert isinstance(problem, Bilevel)
     if getattr(problem.lower_fn, "is_blackbox", False):
         return _given(problem)
-    found = lower_level(moved)
+    found = lower_level(moved, strict=False)  # x may be where no run leads
     return vi.Constants(float(found.modulus), float(found.smoothness))
 
 

@@ -27,7 +27,9 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from fedrzo.arguments import call_part, check_arrays, kind, mismatch
 from fedrzo.errors import InputError
 
 PyTree = Any
@@ -120,6 +122,30 @@ def step_name(step: Callable[..., Reply]) -> str:
             "so that its name alone can be sent: make it a method and pass values as arguments"
         )
     return name
+
+
+def run_step(step: Callable[..., Reply], client: Any, key: Key, memory: PyTree, *shared: PyTree) -> Reply:
+    """Have a client run a step; what is wrong with the step, or with what it returns, is said in one line."""
+    name = f"step: {type(step.__self__).__name__}.{step.__name__}"  # type: ignore[attr-defined]
+    check_arrays(shared, f"{name} is sent")
+    takes = f"client, key, memory and {len(shared)} shared"
+    reply = call_part(step, name, takes, client, key, memory, *shared)
+    if not isinstance(reply, Reply):
+        raise InputError(f"{name} returned {kind(reply)}; return fz.Reply(value), with what the server is to average")
+    _check_reply(f"{name} returned a Reply with", reply, memory)
+    return reply
+
+
+def _check_reply(said: str, reply: Reply, memory: PyTree) -> None:
+    value, kept, *counts = reply
+    check_arrays(value, f"{said} a value that holds")
+    check_arrays(kept, f"{said} a memory that holds")
+    if kept is not None and (wrong := mismatch(kept, memory)):
+        raise InputError(f"{said} a memory of {wrong}; keep it like what init_memory returns")
+    for name, count in zip(Reply._fields[2:], counts, strict=True):
+        if np.shape(count) != () or not jnp.issubdtype(jnp.result_type(count), jnp.integer):
+            shown = f"type {jnp.result_type(count)} and shape {np.shape(count)}"
+            raise InputError(f"{said} {name} of {shown}; count them in one whole number")
 
 
 def weighted_mean(values: PyTree, weights: jax.Array) -> PyTree:

@@ -1,12 +1,13 @@
-"""One line for those who have a GPU and compute on the CPU."""
+"""What JAX computes on: whether it has a GPU for kernels, and one line for those who have a GPU and compute on the CPU."""
 
 from __future__ import annotations
 
 import functools
-import warnings
 from pathlib import Path
 
 import jax
+
+from fedrzo.errors import warn
 
 DEVICES = ("/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg")  # Linux, its driver, and Windows' Linux
 
@@ -27,10 +28,15 @@ def idle_gpu(present: bool, backend: str, chosen: str | None) -> str | None:
     )
 
 
+def has_cuda() -> bool:
+    """Tell whether JAX computes on a GPU for which kernels can be compiled: one of NVIDIA's."""
+    return jax.default_backend() == "gpu" and "cuda" in jax.devices()[0].client.platform_version.lower()
+
+
 @functools.cache  # once is enough
 def warn_of_idle_gpu() -> None:
     """Warn, once, of a GPU that is present but not used."""
     present = any(Path(device).exists() for device in DEVICES)
     line = idle_gpu(present, jax.default_backend(), jax.config.values["jax_platforms"])
     if line is not None:
-        warnings.warn(line, stacklevel=4)
+        warn(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.arguments import call_user, check_function, named
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 from fedrzo.inputs import (
     Data,
     Loss,
@@ -201,6 +200,9 @@ class Bilevel(Hierarchical):
         check_loss(self.lower_fn, "lower", "lower(x, y, batch)", *trees, one_sample(self.lower_data))
         if self.lower_descent is not None:
             check_descent(self)
+        from fedrzo.constants import check_sign
+
+        check_sign(self)
 
     def feasible_lower(self) -> np.ndarray:
         """Return y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""
@@ -215,7 +217,7 @@ class Bilevel(Hierarchical):
         distance = np.linalg.norm(y - self.y0)
         if distance <= INSIDE * (1 + np.linalg.norm(self.y0)):
             return self.y0
-        warnings.warn(f"y0: found a point {distance:.3g} outside Y(x0); it is projected first", stacklevel=5)
+        warn(f"y0: found a point {distance:.3g} outside Y(x0); it is projected first")
         return y
 
 

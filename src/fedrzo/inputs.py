@@ -29,8 +29,8 @@ def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
         if not jax.tree_util.all_leaves([value]) or value is None:
             found = "None" if value is None else type(value).__name__
             raise InputError(f"{argument}: found {found}; it must return one number, the mean over its batch")
-        if jnp.shape(value) != () or jnp.iscomplexobj(value):
-            found = f"shape {jnp.shape(value)}" if jnp.shape(value) else "a complex number"
+        if jnp.shape(value) != () or jnp.iscomplexobj(value) or value.dtype == bool:
+            found = f"shape {jnp.shape(value)}" if jnp.shape(value) else f"one of type {value.dtype}"
             raise InputError(f"{argument}: found {found}; it must return one number, the mean over its batch")
         if not np.isfinite(float(value)):
             raise InputError(

@@ -8,15 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from fedrzo.checkpoint import Checkpoint
+from fedrzo.checkpoint import ANEW, Checkpoint
+from fedrzo.engines.remote import RemoteSession
 from fedrzo.errors import CheckpointError, DivergedError, InputError
 from fedrzo.interrupt import Interrupt
 from fedrzo.progress import Bar
 from fedrzo.results import History, Result
+from fedrzo.tuning import AT_HAND
 
 Row = dict[str, int | float]
+NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
+DIRECTIONS = 16  # and their opposites
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
@@ -26,11 +31,30 @@ def trouble(method: Any, session: Any) -> str | None:
     if int(record.trouble) < 0:
         return None
     largest = float(np.abs(record.x_good).max())
-    reason = method.diagnose(session.states()[0], record.x_good) or (
+    reason = method.diagnose(session.states()[0], record.x_good) or _hole(method, session, record)
+    reason = reason or (
         f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
         "non-finite values"
     )
     return f"stopped after round {int(record.trouble)}: {reason}"
+
+
+def _hole(method: Any, session: Any, record: Any) -> str | None:
+    """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
+    if isinstance(session, RemoteSession):
+        return None  # nobody here has the data
+    smoothing = float(getattr(method, "smoothing", NEARBY))
+    noise = np.random.default_rng(0).normal(size=(DIRECTIONS, record.x_good.size))
+    steps = smoothing * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    around = record.x_good + np.concatenate([steps, -steps]).astype(record.x_good.dtype)
+    bad = int(np.sum(~np.isfinite(_losses(session.problem, around))))
+    if not bad:
+        return None
+    where = "x0" if int(record.trouble) == 0 else f"x = {np.array2string(record.x_good, precision=4, threshold=8)}"
+    return (
+        f"the loss is not finite at {bad} of {len(around)} points {smoothing:g} away from {where}; start farther inside its "
+        "domain, use a smaller smoothing or stepsize, or let it return a large number outside"
+    )
 
 
 class Job:
@@ -85,7 +109,7 @@ class Job:
                 if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
                     raise CheckpointError(
                         f"checkpoint: {folder} holds a run that starts at {name} = {history[name][0]:.6g}, this one starts at "
-                        f"{value:.6g}: the loss differs; use another folder, or resume=False to start anew"
+                        f"{value:.6g}: the loss differs; {ANEW}"
                     )
 
     def go(self, progress: bool) -> None:
@@ -209,9 +233,21 @@ class Job:
         states, records, found = self.session.states(), self.session.progress(), []
         points = np.stack([state.x for state in states])
         feasible, lower = problem.project_all(points), problem.lower_solutions(points)
+        losses = self._losses(points, feasible) if engine in AT_HAND else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self._spec(i, engine), compiling, lower[i], problem)
+                       self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem)
             )  # fmt: skip
         return found
+
+    def _losses(self, points: np.ndarray, feasible: np.ndarray) -> list[float | None]:
+        """Return the loss at each projected point; the history has it where there was nothing to project."""
+        moved = (points != feasible).any(axis=1)
+        there = np.asarray(_losses(self.session.problem, feasible)) if moved.any() else moved
+        return [float(there[i] if moved[i] else self.histories[i].last["loss"]) for i in range(len(points))]
+
+
+@jax.jit
+def _losses(problem: Any, points: Any) -> Any:
+    return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedrzo.experiments import Outcome
     from fedrzo.experiments.record import Record
+    from fedrzo.results import Result
 
 
 def report(title: str, outcomes: list[Outcome], seeds: int | None, as_json: bool) -> None:
@@ -32,17 +33,9 @@ def print_json(content: dict[str, Any]) -> None:
 
 def print_table(title: str, outcomes: list[Outcome]) -> None:
     """Print one row per task: the loss at the end, and what it cost."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for name in ("loss", "rounds", "up + down", "evaluations", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        table.add_row(outcome.label, *_cells(outcome))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    columns = _columns([result for outcome in outcomes for result in outcome.results])
+    rows = [[outcome.label, *(_cell(outcome.results, name) for name in columns)] for outcome in outcomes]
+    print_rows(title, [["", *columns.values()], *rows])
 
 
 def print_records(records: list[Record]) -> None:
@@ -83,22 +76,38 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _cells(outcome: Outcome) -> list[str]:
+def _columns(results: list[Result]) -> dict[str, str]:
+    """Return what a table shows of some results, and its headings: what is zero for all of them is left out."""
+    from fedrzo.show import AT_FEASIBLE, NAMES, constrained
+
+    columns = {"loss": "loss"}
+    if constrained(results):
+        columns["feasibility"] = "feasibility"
+        if all(result.loss_feasible is not None for result in results):
+            columns["loss_feasible"] = AT_FEASIBLE
+    columns |= {"round": "rounds", "bytes": "up + down", "evaluations": "evaluations"}
+    columns |= {name: shown for name, shown in NAMES.items() if any(result.history[name][-1] for result in results)}
+    columns["seconds"] = "seconds"
+    return {name: "\n".join(shown.rsplit(" ", len(shown) > 12)) for name, shown in columns.items()}
+
+
+def _cell(results: list[Result], name: str) -> str:
+    """Return what the seeds of a task ended with in one column."""
     import numpy as np
 
-    from fedrzo.plots import bytes_unit
-    from fedrzo.results import confidence_band
+    from fedrzo.picture import bytes_unit
+    from fedrzo.show import mean_and_half
 
-    rows = [result.history.last for result in outcome.results]
-    mean, low, high = confidence_band(np.array([row["loss"] for row in rows]))
-    half = f" ± {(high - low) / 2:.2g}" if len(rows) > 1 else ""
-    average = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-    traffic = average["upload_bytes"] + average["download_bytes"]
-    factor, unit = bytes_unit(traffic)
-    return [
-        f"{mean:.5g}{half}",
-        f"{average['round']:.0f}",
-        f"{traffic / factor:.4g} {unit}",
-        f"{average['evaluations']:,.0f}",
-        f"{average['seconds']:.1f}",
-    ]
+    def end(result: Result) -> float:
+        last = result.history.last
+        known = {"bytes": last["upload_bytes"] + last["download_bytes"], "loss_feasible": result.loss_feasible}
+        return float(known[name] if name in known else last[name])  # type: ignore[arg-type]
+
+    ends = np.array([end(result) for result in results])
+    if name in ("loss", "loss_feasible"):
+        return mean_and_half(ends, 5)
+    mean = float(ends.mean())
+    if name == "bytes":
+        factor, unit = bytes_unit(mean)
+        return f"{mean / factor:.4g} {unit}"
+    return {"feasibility": f"{mean:.3g}", "seconds": f"{mean:.1f}"}.get(name, f"{mean:,.0f}")

@@ -24,6 +24,10 @@ COSTS = {
 }
 SHOWN = ("round", "bytes", "evaluations")
 COLUMNS = {"bytes": ("upload_bytes", "download_bytes"), "evaluations": ("evaluations", "gradients")}
+NAMES = {"feasibility": "infeasibility (distance to sets)"}  # of metrics whose column says less
+DISTANCES = ("feasibility", "lower_error")  # never below zero, hence neither are their bands
+FEW = 3  # runs: the interval of two is thirteen times as wide as they are apart, and says nothing
+DECADE = 10  # values that differ by less are read more easily on a linear axis
 EXPLODED = 1000  # times as high as the median curve gets: a curve that gets there has left the picture
 MANY = 6  # curves
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -40,7 +44,7 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The mean over the seeds of one setting, with its 95 % band where there are several.
+    """The mean over the seeds of one setting, with its 95 % band, or with the runs themselves where they are few.
 
     Attributes:
         label: its name.
@@ -51,8 +55,9 @@ class Curve:
         diverged: how many of them are not finite at the end. The mean stops where the first of them does.
         costs: for each axis, in its unit, the mean over the runs.
         mean: of the metric; NaN where a run is not finite.
-        low: of the band.
-        high: of the band.
+        low: of the band; of few runs, the lowest.
+        high: of the band; of few runs, the highest.
+        runs: the metric of each run, where they are several, but too few for a band.
     """
 
     label: str
@@ -65,6 +70,12 @@ class Curve:
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    runs: tuple[np.ndarray, ...] = ()
+
+    @property
+    def banded(self) -> bool:
+        """Whether it has a band."""
+        return self.seeds >= FEW
 
     @property
     def log_low(self) -> np.ndarray:
@@ -93,6 +104,18 @@ class Picture:
     limits: tuple[float, float] | None
 
     @property
+    def metric_label(self) -> str:
+        """The title of the metric's axis."""
+        return f"{self.metric}, log scale" if self.log else self.metric
+
+    @property
+    def log_span(self) -> tuple[float, float]:
+        """The lowest and the highest value of a logarithmic axis, bands included."""
+        low = np.concatenate([edge for curve in self.curves for edge in (curve.mean, curve.log_low)])
+        high = np.concatenate([edge for curve in self.curves for edge in (curve.mean, curve.high)])
+        return float(np.nanmin(low)), float(np.nanmax(high))
+
+    @property
     def opacity(self) -> float:
         """Of the bands: many of them, one over another, are lighter."""
         return 0.2 if len(self.curves) <= MANY else 0.1
@@ -111,7 +134,7 @@ def prepare(
         groups: for each label, the histories of its seeds.
         metric: the column to show.
         against: any of `round`, `bytes`, `evaluations` and `seconds`.
-        log: show the metric on a logarithmic axis, provided that all its values are positive.
+        log: show the metric on a logarithmic axis, provided that all its values are positive and span a factor of ten.
         rows: of longer histories keep only so many, evenly spaced, the first and the last among them.
     """
     _check(groups, against)
@@ -125,14 +148,17 @@ def prepare(
     curves = []
     for i, (label, table) in enumerate(values.items()):
         kept = _kept(table.shape[1], rows)
-        mean, low, high = (edge[kept] for edge in _band(table))
+        mean, low, high = (edge[kept] for edge in _band(table, metric))
         scaled = {cost: costs[label][cost][kept] / factors[cost] for cost in against}
         look = COLOURS[i % len(COLOURS)], DARK_COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
         diverged = int((~np.isfinite(table[:, -1])).sum())
-        curves.append(Curve(label, *look, len(table), diverged, scaled, mean, low, high))
+        runs = tuple(np.where(np.isfinite(mean), table[:, kept], np.nan)) if 1 < len(table) < FEW else ()
+        curves.append(Curve(label, *look, len(table), diverged, scaled, mean, low, high, runs))
     finite = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in curves])
     positive = bool(finite.size and np.all(finite > 0))
-    return Picture(metric.replace("_", " "), log and positive, positive, axes, curves, _limits(curves, positive))
+    limits = _limits(curves, positive)
+    log = log and positive and bool(min(limits[1] if limits else np.inf, finite.max()) >= DECADE * finite.min())
+    return Picture(NAMES.get(metric, metric.replace("_", " ")), log, positive, axes, curves, limits)
 
 
 def known_costs(groups: Mapping[str, Sequence[History]]) -> list[str]:
@@ -179,12 +205,14 @@ def _mean_cost(histories: Sequence[History], cost: str) -> np.ndarray:
     return np.mean([spent(history, cost) for history in histories], axis=0)
 
 
-def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _band(values: np.ndarray, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean and its band; a run that is infinite has no mean, and neither have numbers too large to be squared."""
     with np.errstate(over="ignore", invalid="ignore"):
-        edges = confidence_band(np.where(np.isfinite(values), values, np.nan))
-    mean, low, high = (np.where(np.isfinite(edge), edge, np.nan) for edge in edges)
-    return mean, low, high
+        finite = np.where(np.isfinite(values), values, np.nan)
+        few = len(values) < FEW
+        edges = (finite.mean(axis=0), finite.min(axis=0), finite.max(axis=0)) if few else confidence_band(finite)
+    mean, low, high = (np.where(np.isfinite(edges[0]) & np.isfinite(edge), edge, np.nan) for edge in edges)
+    return mean, np.maximum(low, 0) if metric in DISTANCES else low, high
 
 
 def _limits(curves: Sequence[Curve], positive: bool) -> tuple[float, float] | None:

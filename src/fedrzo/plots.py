@@ -22,6 +22,8 @@ __all__ = ["bytes_unit", "curves", "draw", "encode", "save", "surface"]
 
 PANEL = (3.4, 2.7)  # inches; three of them fill a page's width, turned
 WIDTH = 1.6  # of a line, in points
+MANY_DECADES = 1e4  # a larger ratio of values is labelled by powers of ten alone
+TICKS = 12  # of a logarithmic axis, at most
 COLOUR_MAP = (
     "viridis"  # its lightness grows with the value, so it survives any colour vision and a black-and-white printer
 )
@@ -36,10 +38,11 @@ def curves(
     """Draw a metric against its costs, one panel per cost.
 
     Args:
-        groups: for each label, the histories of its seeds; several are drawn as their mean and its 95 % band.
+        groups: for each label, the histories of its seeds. They are drawn as their mean with its 95 % band; two, too few for
+            a band, as their mean and, thinner, themselves.
         metric: the column to draw.
         against: any of `round`, `bytes`, `evaluations` and `seconds`.
-        log: draw the metric on a logarithmic axis, provided that all its values are positive.
+        log: draw the metric on a logarithmic axis, provided that all its values are positive and span a factor of ten.
 
     Returns:
         A matplotlib figure.
@@ -60,10 +63,9 @@ def draw(picture: Picture, panel: tuple[float, float] = PANEL) -> Any:
     for i, axes in enumerate(panels):
         _draw(axes, picture, i)
     _scale_metric(panels[0], picture)
-    panels[0].set_ylabel(picture.metric, parse_math=False)
-    legend = figure.legend(
-        panels[0].lines, [""] * len(labels), loc="outside upper center", ncols=columns, frameon=False
-    )
+    panels[0].set_ylabel(picture.metric_label, parse_math=False)
+    means = panels[0].lines[: len(labels)]
+    legend = figure.legend(means, [""] * len(labels), loc="outside upper center", ncols=columns, frameon=False)
     for text, label in zip(legend.get_texts(), labels, strict=True):
         # Set here, labels are taken as they are: neither hidden for a leading underscore nor read as mathematics.
         text.set(text=label, parse_math=False)
@@ -108,9 +110,12 @@ def _draw(panel: Any, picture: Picture, i: int) -> None:
     for curve in picture.curves:
         x, style = curve.costs[axis.cost], (0, curve.dash) if curve.dash else "-"
         panel.plot(x, curve.mean, color=curve.colour, linestyle=style, linewidth=WIDTH)
-        if curve.seeds > 1:
+        if curve.banded:
             low = curve.log_low if picture.log else curve.low
             panel.fill_between(x, low, curve.high, color=curve.colour, alpha=picture.opacity, linewidth=0)
+    for curve in picture.curves:  # after all means, whose lines the legend takes
+        for run in curve.runs:
+            panel.plot(curve.costs[axis.cost], run, color=curve.colour, linewidth=WIDTH / 3)
     _scale_cost(panel, axis.cost)
     panel.set_xlabel(axis.label)
     panel.grid(visible=True, color="0.88", linewidth=0.6)
@@ -130,18 +135,27 @@ def _scale_cost(panel: Any, cost: str) -> None:
 
 
 def _scale_metric(panel: Any, picture: Picture) -> None:
+    """On a logarithmic axis, label 1, 2 and 5, or only powers of ten where there are many; both ends of it have a label."""
     if picture.limits:
         panel.set_ylim(picture.limits)
     if not picture.log:
         return
     ticker = require("matplotlib.ticker", "plots")
     panel.set_yscale("log")
-    low, high = panel.get_ylim()  # bands included
-    if high < 100 * low:  # too few powers of ten for labels: label 2 and 5 too, or more
-        steps = (1, 2, 5) if high > 5 * low else range(1, 10)
-        panel.yaxis.set_major_locator(ticker.LogLocator(subs=steps))
+    low, high = picture.limits or picture.log_span
+    many = high > MANY_DECADES * low
+    steps = (1,) if many else (1, 2, 5)
+    panel.set_ylim(_tick_below(low / 1.02, steps), 1 / _tick_below(1 / (high * 1.02), [10 / step for step in steps]))
+    panel.yaxis.set_major_locator(ticker.LogLocator(subs=steps, numticks=TICKS))
+    if not many:
         panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        panel.yaxis.set_minor_formatter(ticker.NullFormatter())
+    panel.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _tick_below(value: float, steps: Sequence[float]) -> float:
+    """Return the largest step times a power of ten that is no larger."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return max(tick for step in steps for tick in (step * power, step * power / 10) if tick <= value)
 
 
 def _columns(labels: Sequence[str], width: float) -> int:

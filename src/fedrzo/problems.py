@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.arguments import check_function, named
+from fedrzo.arguments import check_function, check_functions, named
 from fedrzo.blackbox import telling
 from fedrzo.clientdata import check_numbers
 from fedrzo.errors import InputError
@@ -53,9 +53,7 @@ class Problem:
         self.weights = weights
         self.client_weights = client_weights(weights, data)
         self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
-        self.metrics = tuple(
-            (key, check_function(metric, f"metrics: {key}")) for key, metric in (metrics or {}).items()
-        )
+        self.metrics = check_functions(metrics, "metrics")
         if self.metrics and test is None:
             raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
         self.name = name or type(self).__name__
@@ -169,8 +167,8 @@ class Nonsmooth(Problem):
         name: str | None = None,
     ) -> None:
         super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
-        self.pair_fn = pair
-        self.monitored = tuple((key, check_function(other, "monitored")) for key, other in (monitored or {}).items())
+        self.pair_fn = None if pair is None else check_function(pair, "pair")
+        self.monitored = check_functions(monitored, "monitored")
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""

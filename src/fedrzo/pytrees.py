@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -145,3 +147,26 @@ def rebuild(shape: Any, leaves: list[np.ndarray], types: dict[str, type] | None 
     if named is not None:
         return named(*values)
     return values if "list" in shape else tuple(values)
+
+
+def write_trees(path: Path, trees: dict[str, Any]) -> None:
+    """Write pytrees into an npz file, by their names."""
+    arrays: dict[str, Any] = {}
+    for name, tree in trees.items():
+        leaves: list[np.ndarray] = []
+        shape = describe(tree, leaves)
+        arrays[f"{name}.tree"] = np.array(json.dumps(shape))
+        arrays |= {f"{name}.{i}": leaf for i, leaf in enumerate(leaves)}
+    np.savez(path, **arrays)
+
+
+def read_trees(path: Path) -> dict[str, Any]:
+    """Read what `write_trees` wrote."""
+    with np.load(path, allow_pickle=False) as stored:
+        names = [entry.removesuffix(".tree") for entry in stored.files if entry.endswith(".tree")]
+        trees = {}
+        for name in names:
+            count = sum(entry.startswith(f"{name}.") for entry in stored.files) - 1
+            leaves = [stored[f"{name}.{i}"] for i in range(count)]
+            trees[name] = rebuild(json.loads(str(stored[f"{name}.tree"])), leaves)
+        return trees

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import math
 import tomllib
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import tomli_w
 from fedrzo import show
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import write_folder
-from fedrzo.pytrees import describe, rebuild
+from fedrzo.pytrees import read_trees, write_trees
 
 COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
 COLUMNS = ("round", *COST_COLUMNS, "seconds")
@@ -99,6 +98,7 @@ class Result:
         spec: what was run, in plain values.
         compile_seconds: how long the first chunk took beyond a later one: compilation, shown apart.
         y: an accurate lower-level solution at x, for problems that have one.
+        loss_feasible: the loss at x_feasible over all clients' data; None where nobody has all of them, as in a deployment.
         problem: what was solved; not saved.
     """
 
@@ -110,6 +110,7 @@ class Result:
     spec: dict[str, Any]
     compile_seconds: float = 0.0
     y: Any = None
+    loss_feasible: float | None = None
     problem: Any = dataclasses.field(default=None, compare=False)
 
     @property
@@ -151,14 +152,15 @@ class Result:
         return plots.curves({str(self.spec.get("method", "run")): [self.history]}, **options)
 
     def save(self, folder: str | Path) -> None:
-        """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing."""
+        """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing; an earlier result there is replaced."""
         names = ("x", "x_feasible", "x_random", "y")
         points = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         spec = {**self.spec, "random_round": self.random_round, "compile_seconds": self.compile_seconds}
+        spec |= {} if self.loss_feasible is None else {"loss_feasible": self.loss_feasible}  # TOML has no None
 
         def fill(target: Path) -> None:
             self.history.write(target / "history.csv")
-            _write_trees(target / "arrays.npz", points)
+            write_trees(target / "arrays.npz", points)
             (target / "spec.toml").write_text(tomli_w.dumps(spec))
 
         write_folder(Path(folder), fill)
@@ -171,10 +173,10 @@ class Result:
             if not (folder / name).is_file():
                 raise InputError(f"folder: {folder} holds no {name}; pass a folder that result.save wrote")
         spec = tomllib.loads((folder / "spec.toml").read_text())
-        points = _read_trees(folder / "arrays.npz")
+        points = read_trees(folder / "arrays.npz")
         random_round, seconds = spec.pop("random_round"), spec.pop("compile_seconds")
-        return cls(**points, random_round=random_round, history=History.read(folder / "history.csv"), spec=spec,
-                   compile_seconds=seconds)  # fmt: skip
+        return cls(**points, random_round=random_round, loss_feasible=spec.pop("loss_feasible", None), spec=spec,
+                   history=History.read(folder / "history.csv"), compile_seconds=seconds)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,16 +201,31 @@ class Sweep:
 
     def values(self, setting: int, column: str) -> np.ndarray:
         """Return one column of one setting, seeds by rows."""
+        count = len(self.results)
+        if not isinstance(setting, int | np.integer) or not -count <= setting < count:
+            raise InputError(f"setting: found {setting!r}; pass its place in `settings`, from 0 to {count - 1}")
         return np.array([result.history[column] for result in self.results[setting]])
 
     def band(self, setting: int, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return mean, low and high of the 95 % confidence band (Student's t over seeds)."""
         return confidence_band(self.values(setting, column))
 
+    def ends(self, setting: int, column: str = "loss") -> np.ndarray:
+        """Return what each seed of a setting ended with; of the loss, the one at x_feasible, where that is known."""
+        values = self.values(setting, column)[:, -1]
+        feasible = [result.loss_feasible for result in self.results[setting]]
+        if column != "loss" or None in feasible:
+            return values
+        # A set may well bring an x that diverged back to a point like any other.
+        return np.where(np.isfinite(values), np.array(feasible, float), values)
+
     def best(self, column: str = "loss") -> int:
-        """Return the setting whose mean at the end is smallest; settings that diverged never win."""
-        ends = [self.values(i, column)[:, -1].mean() for i in range(len(self.settings))]
-        return int(np.argmin([value if math.isfinite(value) else math.inf for value in ends]))
+        """Return the setting with the smallest mean of its `ends`; settings that diverged never win.
+
+        By the loss at x itself, a setting would win that strays from the sets.
+        """
+        means = [self.ends(i, column).mean() for i in range(len(self.settings))]
+        return int(np.argmin([value if math.isfinite(value) else math.inf for value in means]))
 
     def to_frame(self) -> Any:
         """Return all histories as one long pandas DataFrame, with a column per swept value and one for the seed."""
@@ -226,9 +243,11 @@ class Sweep:
         """Draw one curve per setting with its 95 % band; returns a matplotlib figure."""
         from fedrzo import plots
 
-        names = [show.label(setting) for setting in self.settings]
-        groups = [[result.history for result in results] for results in self.results]
-        return plots.curves(dict(zip(names, groups, strict=True)), **options)
+        groups = {}
+        for setting, results in zip(self.settings, self.results, strict=True):
+            method = str(results[0].spec.get("method", "all")).partition("(")[0]  # where nothing is swept, its name
+            groups[show.label(setting) if setting else method] = [result.history for result in results]
+        return plots.curves(groups, **options)
 
 
 def confidence_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -240,27 +259,6 @@ def confidence_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
         return mean, mean, mean
     half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return mean, mean - half, mean + half
-
-
-def _write_trees(path: Path, trees: dict[str, Any]) -> None:
-    arrays: dict[str, Any] = {}
-    for name, tree in trees.items():
-        leaves: list[np.ndarray] = []
-        shape = describe(tree, leaves)
-        arrays[f"{name}.tree"] = np.array(json.dumps(shape))
-        arrays |= {f"{name}.{i}": leaf for i, leaf in enumerate(leaves)}
-    np.savez(path, **arrays)
-
-
-def _read_trees(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as stored:
-        names = [entry.removesuffix(".tree") for entry in stored.files if entry.endswith(".tree")]
-        trees = {}
-        for name in names:
-            count = sum(entry.startswith(f"{name}.") for entry in stored.files) - 1
-            leaves = [stored[f"{name}.{i}"] for i in range(count)]
-            trees[name] = rebuild(json.loads(str(stored[f"{name}.tree"])), leaves)
-        return trees
 
 
 def _number(text: str) -> int | float:

@@ -14,8 +14,9 @@ import jax
 import numpy as np
 
 from fedrzo import engines
-from fedrzo.arguments import check_function, kind
+from fedrzo.arguments import check_row_function, kind, told
 from fedrzo.certify.stopping import Certified
+from fedrzo.checkpoint import refuse_stored
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
 from fedrzo.hardware import warn_of_idle_gpu
@@ -26,12 +27,14 @@ from fedrzo.problems import Problem
 from fedrzo.progress import is_wanted
 from fedrzo.pytrees import fingerprint
 from fedrzo.results import Result, Sweep
+from fedrzo.settings import fields
 from fedrzo.startup import check_start, feasible_start
 from fedrzo.tuning import Tuning, tuned, tunings
 
 Returned = TypeVar("Returned", Result, Sweep)
 
 
+@told(seed="key")
 def run(
     method: Method,
     problem: Problem,
@@ -58,7 +61,7 @@ def run(
         eval_every: rounds between two rows of the history.
         progress: show on standard error how far the run is and the time left: a bar in terminals and notebooks. Elsewhere it
             is silent, unless True is given: then a line comes every half minute. False is silent everywhere.
-        checkpoint: a folder to store the run in as it goes.
+        checkpoint: a folder to store the run in as it goes. One that holds a run is refused, unless `resume` is True.
         resume: go on from the checkpoint, if there is one.
         log: functions called with each new row, or loggers such as `fz.loggers.TensorBoard("runs/a")`.
         stop: called with each new row; the run ends when it returns True. Or `fz.certified(epsilon=..., every=...)`.
@@ -70,13 +73,15 @@ def run(
         KeyboardInterrupt: on Ctrl-C, once the rounds under way have ended; its `result` is what was reached (None where a second
             Ctrl-C cut rounds short), its message says how to go on.
     """
+    _check_order(method, problem)
     case = Case([method], problem, [_key(key)], rounds, clients_per_round, eval_every, stop)
     if callable(log) or not isinstance(log, Iterable):
         raise InputError(f"log: found {type(log).__name__}; pass a list of functions of a row, such as [print]")
-    sinks = tuple(check_function(sink, "log") for sink in log)
+    sinks = tuple(check_row_function(sink, "log") for sink in log)
     return _run(case, engine, progress, checkpoint, resume, sinks, lambda results: results[0])
 
 
+@told(seed="seeds", key="seeds")
 def sweep(
     method: Method,
     problem: Problem,
@@ -108,6 +113,7 @@ def sweep(
     Returns:
         Mean and 95 % band of every column, per setting.
     """
+    _check_order(method, problem)
     settings = _settings(method, grid)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not chosen:
@@ -148,7 +154,7 @@ class Case:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
                 raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
         if self.stop is not None and not isinstance(self.stop, Certified):
-            check_function(self.stop, "stop")
+            check_row_function(self.stop, "stop")
         size, clients = self.clients_per_round, self.problem.clients
         for method in self.methods:
             if method.needs_everyone and size is not None and size != clients:
@@ -209,6 +215,8 @@ def _run(
         raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")
     if folder is not None:
         check_writable(folder, "checkpoint")
+        if not resume:
+            refuse_stored(folder, "checkpoint", "resume=True")
     shown = is_wanted(progress)
     warn_of_idle_gpu()
     watch = case.stop.begin(case, engine) if isinstance(case.stop, Certified) else None
@@ -237,6 +245,13 @@ def _run(
             session.close()
 
 
+def _check_order(method: Any, problem: Any) -> None:
+    if isinstance(method, Problem) and isinstance(problem, Method):
+        raise InputError(
+            f"method: found {kind(method)}, and problem: found {kind(problem)}; they are swapped: the method comes first"
+        )
+
+
 def _key(key: int | jax.Array) -> jax.Array:
     if isinstance(key, bool) or (isinstance(key, int | np.integer) and not 0 <= key < 2**32):
         raise InputError(f"key: found {key!r}; pass a whole number from 0 to 2**32 - 1, or jax.random.key(...)")
@@ -250,11 +265,11 @@ def _key(key: int | jax.Array) -> jax.Array:
 
 
 def _settings(method: Method, grid: dict[str, Any]) -> list[dict[str, Any]]:
-    fields = {field.name: field for field in dataclasses.fields(method)}  # type: ignore[arg-type]
+    known = fields(method)
     for name, values in grid.items():
-        if name not in fields:
-            raise InputError(f"sweep: {type(method).__name__} has no field {name!r}{nearest(name, fields)}")
-        if fields[name].metadata.get("static"):
+        if name not in known:
+            raise InputError(f"sweep: {type(method).__name__} has no field {name!r}{nearest(name, known)}")
+        if known[name].metadata.get("static"):
             raise InputError(f"sweep: {name} shapes the compiled program; call fz.sweep once for each of its values")
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise InputError(f"sweep: {name} is {values!r}; pass a list of values")

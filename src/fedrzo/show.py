@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from fedrzo.results import History, Result, Sweep
 
 NAMES = {"evaluations": "evaluations", "gradients": "gradients", "lower_rounds": "lower-level rounds",
          "lower_steps": "lower-level steps"}  # fmt: skip
+AT_FEASIBLE = "loss at x_feasible"
 EDGE = 5  # rows of a long history that are shown at either end
 
 
@@ -49,16 +51,37 @@ def history_html(history: History) -> str:
 
 
 def sweep_text(sweep: Sweep) -> str:
-    """Return the loss that each setting ended with."""
-    rows = _ends(sweep)
-    width = max(len(name) for name, _ in rows)
-    title = f"Sweep of {len(sweep.settings)} settings with {len(sweep.results[0])} seeds each; loss at the end:"
-    return "\n".join([title, *(f"  {name:{width}}  {loss}" for name, loss in rows)])
+    """Return the loss that each setting ended with, and how far outside the sets it ended, where there are some."""
+    names, rows = _ends(sweep)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    title = f"Sweep of {len(rows)} settings with {len(sweep.results[0])} seeds each; {' and '.join(names)} at the end:"
+    return "\n".join([title, *(f"  {line.rstrip()}" for line in lines)])
 
 
 def sweep_html(sweep: Sweep) -> str:
     """Return the same as a table."""
-    return table(["setting", f"loss at the end, {len(sweep.results[0])} seeds"], _ends(sweep))
+    (loss, *others), rows = _ends(sweep)
+    return table(["setting", f"{loss} at the end, {len(sweep.results[0])} seeds", *others], rows)
+
+
+def constrained(results: Sequence[Result]) -> bool:
+    """Tell whether there are sets that x may lie outside of; of a result that was loaded, whether it ever did."""
+    return any(
+        bool(np.any(result.history["feasibility"] > 0)) if result.problem is None else not result.problem.sets.free
+        for result in results
+        if "feasibility" in result.history
+    )
+
+
+def mean_and_half(values: np.ndarray, digits: int = 6) -> str:
+    """Return a mean and the half width of its 95 % interval, where there are several values."""
+    from fedrzo.results import confidence_band
+
+    if not np.all(np.isfinite(values)):
+        return "diverged"
+    mean, _, high = (float(edge) for edge in confidence_band(values))
+    return f"{mean:.{digits}g}" + (f" ± {high - mean:.2g}" if len(values) > 1 else "")
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -79,6 +102,8 @@ def _facts(result: Result) -> dict[str, str]:
     if "loss" in last:
         first = short(float(result.history["loss"][0]))
         facts["loss"] = f"{short(last['loss'])} after {last['round']} rounds, {first} at the start"
+    if result.loss_feasible is not None and constrained([result]):
+        facts[AT_FEASIBLE] = short(result.loss_feasible)
     facts |= {name: short(value) for name, value in last.items() if name not in (*COLUMNS, "loss")}
     sent = [
         f"{last[name] / (unit := bytes_unit(last[name]))[0]:.4g} {unit[1]}"
@@ -90,11 +115,13 @@ def _facts(result: Result) -> dict[str, str]:
     return {**facts, "seconds": f"{last['seconds']:.3g}{compiling}"}
 
 
-def _ends(sweep: Sweep) -> list[list[str]]:
-    rows = []
-    for i, setting in enumerate(sweep.settings):
-        mean, _, high = (float(values[-1]) for values in sweep.band(i, "loss"))
-        half = f" ± {high - mean:.2g}" if len(sweep.results[i]) > 1 else ""
-        rows.append([label(setting), f"{short(mean)}{half}" if math.isfinite(mean) else "diverged"])
-    rows[sweep.best()][1] += "  (best)" * (len(rows) > 1)
-    return rows
+def _ends(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
+    """Return what is shown of each setting's end, and a row for each: its name, then those."""
+    several, results = range(len(sweep.settings)), [result for group in sweep.results for result in group]
+    rows = [[label(sweep.settings[i]), mean_and_half(sweep.ends(i))] for i in several]
+    names = ["loss"]
+    if constrained(results):
+        names = ["loss" if any(result.loss_feasible is None for result in results) else AT_FEASIBLE, "feasibility"]
+        rows = [[*rows[i], f"{sweep.ends(i, 'feasibility').mean():.3g}"] for i in several]
+    rows[sweep.best()][-1] += "  (best)" * (len(rows) > 1)
+    return names, rows

@@ -13,10 +13,11 @@ import typer
 from fedrzo import new as templates
 from fedrzo import output
 from fedrzo.commands import Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, note
-from fedrzo.errors import DivergedError, InputError, nearest
+from fedrzo.errors import DivergedError, InputError
 
 if TYPE_CHECKING:
     from fedrzo.check import Report
+    from fedrzo.results import Result
     from fedrzo.userfile import UserFile
 
 File = Annotated[
@@ -88,8 +89,8 @@ def solve(
                 _check_first(_checked(user, method, length, seed or 0), file, seeds, quiet)
             outcomes = execute([task], seeds, out, resume, quiet)
     output.report(user.path.name, outcomes, seeds, json)
-    if not json and seeds is None and user.problem.dim <= FEW:
-        print(f"x = {_plain(outcomes[0].results[0].x_feasible)}")
+    if not json and seeds is None:
+        _print_point(outcomes[0].results[0])
 
 
 def _checked(user: UserFile, method: Any, rounds: int, seed: int) -> Report:
@@ -132,19 +133,34 @@ def _stated(user: UserFile, settings: list[str] | None, rounds: int | None) -> t
     """Return the file's method, or the usual one, with `--set method.FIELD=VALUE` applied; and how many rounds."""
     from fedrzo.check.examine import ROUNDS, usual_method
     from fedrzo.methods import Method
-    from fedrzo.settings import read_setting
+    from fedrzo.settings import fields, nest, read_setting
+    from fedrzo.spec import changed
 
     method = usual_method(user.problem) if user.method is None else user.method
     if not isinstance(method, Method):
         raise InputError(f"method: found {type(method).__name__}; set it to fz.FedRZOnn(...) or another method")
-    known = [f"method.{field.name}" for field in dataclasses.fields(method)]  # type: ignore[arg-type]
-    changes = dict(read_setting(text) for text in settings or [])
+    changes = nest(read_setting(text) for text in settings or [])
     for key in changes:
-        if key not in known:
-            raise InputError(f"--set {key}: {type(method).__name__} has no such field{nearest(key, known)}")
-    values = {key.removeprefix("method."): value for key, value in changes.items()}
+        if key != "method":
+            field = key if key in ("name", *fields(method)) else "FIELD"
+            raise InputError(f"--set {key}: a file's method is all that can be changed; write method.{field}=VALUE")
+    table = changes.get("method", {})
+    if not isinstance(table, dict):
+        raise InputError(f"--set method: found {table!r}; write method.name={table}, or method.FIELD=VALUE")
     length = next(n for n in (rounds, user.rounds, ROUNDS) if n is not None)
-    return dataclasses.replace(method, **values), length  # type: ignore[type-var]
+    return changed(method, table), length
+
+
+def _print_point(result: Result) -> None:
+    """Print x as it was projected, and the lower level's answer to that very x, where they are short enough to be read."""
+    problem = result.problem
+    name = "x" if problem.sets.free else "x_feasible"
+    if problem.dim <= FEW:
+        print(f"{name} = {_plain(result.x_feasible)}")
+    if result.y is not None and problem.lower_layout.size <= FEW:
+        with problem.precision():
+            [y] = problem.lower_solutions(problem.layout.ravel(result.x_feasible)[None])
+        print(f"y = {_plain(y)}, which answers {name}")
 
 
 def _plain(x: Any) -> str:

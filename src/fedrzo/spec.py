@@ -24,9 +24,10 @@ method.local_steps = 20     # a table with another name, such as {name = "FedAvg
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ from fedrzo.builtin import built_in
 from fedrzo.errors import InputError, first_line, nearest
 from fedrzo.files import write_file
 from fedrzo.methods import METHODS
-from fedrzo.settings import Table, merge, nest, paths, read_setting
+from fedrzo.settings import Table, fields, merge, nest, paths, read_setting
+from fedrzo.userfile import is_python
 
 TABLES = ("problem", "method", "run")
 SOLVERS = {solver.__name__: solver for solver in (vi.Accelerated, vi.Extragradient, vi.Projection)}
@@ -146,6 +148,8 @@ def slug(label: str) -> str:
 
 def _text(source: str) -> str:
     if not source.endswith(".toml"):
+        if is_python(source):
+            raise InputError(f"spec: {source} is a Python file; use `fedrzo solve {source}`")
         if source not in built_in():
             raise InputError(f"spec: found {source!r}{nearest(source, built_in())}")
         return built_in()[source].read_text(encoding="utf-8")
@@ -178,16 +182,34 @@ def _classes(path: str) -> dict[str, Any]:
 def _check_method(table: Table, path: str) -> None:
     known = _classes(path)
     _check_name(table, path, known)
-    fields = [field.name for field in dataclasses.fields(known[table["name"]])]
-    _check_keys(table, ("name", *fields), f"{path}.", f"{table['name']} has no such field")
+    _check_fields(table, known[table["name"]], path)
     for key, value in table.items():
         if isinstance(value, dict):
             _check_method(value, f"{path}.{key}")
 
 
+def _check_fields(table: Table, cls: type, path: str) -> None:
+    _check_keys(table, ("name", *fields(cls)), f"{path}.", f"{cls.__name__} has no such field")
+
+
+def changed(method: Any, table: Table, path: str = "method") -> Any:
+    """Return a method with some fields changed, as a spec's [method] says it; another `name` makes another method."""
+    cls = type(method)
+    if not dataclasses.is_dataclass(cls) or table.get("name", cls.__name__) != cls.__name__:
+        _check_method(table, path)
+        return _make_method(table, path)
+    _check_fields(table, cls, path)
+    values = {
+        key: changed(getattr(method, key), value, f"{path}.{key}") if isinstance(value, dict) else value
+        for key, value in table.items()
+        if key != "name"
+    }
+    return _made(functools.partial(dataclasses.replace, method), values, path)
+
+
 def _make_method(table: Table, path: str) -> Any:
     cls = _classes(path)[table["name"]]
-    for field in dataclasses.fields(cls):
+    for field in fields(cls).values():
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name not in table:
             raise InputError(f"{path}.{field.name}: missing; {cls.__name__} needs a value")
@@ -195,8 +217,13 @@ def _make_method(table: Table, path: str) -> Any:
         key: _make_method(value, f"{path}.{key}") if isinstance(value, dict) else value for key, value in table.items()
     }
     values.pop("name")
+    return _made(cls, values, path)
+
+
+def _made(make: Callable[..., Any], values: Table, path: str) -> Any:
+    """Make a method; what is wrong with a value is told under its dotted name."""
     try:
-        return cls(**values)
+        return make(**values)
     except InputError as error:
         parent, _, last = path.rpartition(".")
         named = str(error).startswith(f"{last}: ")  # solvers begin their messages with "solver"

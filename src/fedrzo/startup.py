@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import warnings
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.arguments import call_user, describe
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 from fedrzo.inputs import check_loss, one_sample
 from fedrzo.monitor import worst_distance
 from fedrzo.problems import INSIDE, Problem
@@ -50,7 +49,7 @@ def feasible_start(problem: Any) -> Any:
                 f"constraint: the clients' sets seem to have no point in common (the best found is {left:.3g} from one of "
                 "them); check the sets, or give an x0 that lies in all of them"
             )
-        warnings.warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first", stacklevel=4)
+        warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first")
     if problem.hierarchical:
         moved.y0 = moved.feasible_lower()
     return moved
@@ -65,6 +64,8 @@ def check_start(problem: Any, method: Any) -> None:
     point = problem.layout.unravel(jnp.asarray(problem.x0))
     value = check_loss(problem.loss_fn, "loss", "loss(x, batch)", point, one_sample(problem.data))
     _check_test(problem, point)
+    for name, function in getattr(problem, "monitored", ()):
+        check_loss(function, f"monitored: {name}", f"{name}(x, batch)", point, one_sample(problem.data))
     if getattr(problem, "pair_fn", None) is not None:
         _check_pair(problem)
     smoothing = getattr(method, "smoothing", None)
@@ -104,9 +105,8 @@ def _warn_of_rounding(problem: Any, smoothing: float, value: float) -> None:
     """Tell the user when f(x+v) - f(x-v) is mostly rounding in this precision."""
     noise = measure_noise(problem, np.asarray(problem.x0), smoothing)
     if noise.rounding >= noise.statistical:
-        warnings.warn(
+        warn(
             f"smoothing: at {smoothing:g} the rounding noise of a gradient estimate ({noise.rounding:.3g}) exceeds its "
             f"statistical noise ({noise.statistical:.3g}) in float32, with losses near {value:.3g}; use a larger smoothing, "
-            "or pass x0 in float64",
-            stacklevel=5,
+            "or pass x0 in float64"
         )

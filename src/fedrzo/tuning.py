@@ -33,6 +33,7 @@ THEORY = 0.5  # p as the theory has it: all there is to go by after a single loo
 SETTLED = 0.8  # p where gains have ceased to grow
 GROWING = 2.0  # what p falls by, times the power of the rounds that gains still grow by
 ROUNDS = 4  # of the shortest look, at least
+AT_HAND = ("simulation", "loop", "ray")  # engines whose caller has all clients' data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +118,7 @@ def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_rou
         clients_per_round: of the run.
         engine: of the run; it must have all clients' data at hand.
     """
-    if engine.name not in ("simulation", "loop", "ray"):
+    if engine.name not in AT_HAND:
         raise InputError(
             f'stepsize: found "auto", but the engine {engine.name!r} has no data to search on; pass a number, such as '
             "result.tuning.stepsize of a simulated run"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from fedrzo import sets, vi
 from fedrzo.arguments import call_user, check_function, named
 from fedrzo.clientdata import CHUNK, ClientData
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 from fedrzo.hierarchical import LOWER, Hierarchical
 from fedrzo.inputs import Data, Loss, PyTree, check_loss
 from fedrzo.monitor import worst_distance
@@ -240,16 +239,14 @@ def _check_monotone(problem: TwoStage, measured: vi.Constants, lower_set: sets.S
             "solution; bound Y, or make the map strongly monotone"
         )
     if measured.mu <= 0:
-        warnings.warn(
+        warn(
             f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}); lower solutions may not be "
-            "unique, and their error has no bound",
-            stacklevel=6,
+            "unique, and their error has no bound"
         )
     elif problem.modulus > measured.mu * (1 + 1e-6):
-        warnings.warn(
+        warn(
             f"modulus: found {problem.modulus:.4g}, but measured {measured.mu:.4g} on samples; bounds on the lower level's "
-            "error are too small",
-            stacklevel=6,
+            "error are too small"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -44,6 +45,11 @@ class UserFile:
             if line is None:
                 raise
             raise InputError(f"{self.path.name}, line {line}: {_message(error)}") from error
+
+
+def is_python(source: str) -> bool:
+    """Tell whether a text names such a file, and not something else by its name."""
+    return re.search(r"\.py(:\w+)?$", source) is not None
 
 
 def _split(source: str) -> tuple[Path, str]:

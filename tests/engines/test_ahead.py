@@ -10,7 +10,7 @@ import pytest
 import fedrzo as fz
 from fedrzo.client import Client, Together, take_steps
 from fedrzo.engines import ahead
-from fedrzo.engines.ahead import Replaying
+from fedrzo.engines.ahead import Pace, Replaying
 from fedrzo.methods.base import State, method
 
 
@@ -61,7 +61,7 @@ def problem() -> fz.Nonsmooth:
 def end(methods: list, rounds: int, clients: int | None, short: bool) -> Any:
     engine = fz.engines.Simulation(devices=jax.devices()[:1])
     session = engine.start(methods, problem(), list(jax.random.split(jax.random.key(1), len(methods))), clients)
-    session.at_most, session.short = 4, short  # as on a GPU
+    session.pace = Pace(4, short, ahead=short)  # as on a GPU
     session.advance(rounds)
     return session.carry
 

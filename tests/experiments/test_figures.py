@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from fedrzo.cli import REPRODUCTIONS, main
+from fedrzo.cli import main
 from fedrzo.experiments import fig1, fig2, fig3, fig4, fig5, fig6, fig7
 from fedrzo.experiments.lab import Lab
 from fedrzo.experiments.record import Curves, Record
+from fedrzo.reproduce import REPRODUCTIONS
 from fedrzo.zoo import bilevel, cournot, fair, relu
 
 

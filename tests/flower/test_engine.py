@@ -35,7 +35,8 @@ def test_numbers_equal_the_simulation(name, tmp_path):
     assert found.events == []
 
 
-@pytest.mark.parametrize("size", [pytest.param(0, marks=SLOW), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, 2])
 def test_scalars_travel_instead_of_vectors(size, tmp_path):
     """Nodes rebuild averages from records, each in a fresh process."""
     grid = inprocess.InProcessGrid(inprocess.silos("scalars", tmp_path, cold=True))
@@ -78,6 +79,13 @@ def test_what_nodes_remember_is_in_their_files_alone(tmp_path):
     found = inprocess.run("memory", tmp_path, grid, rounds=4, resume=True)
     same_history(found, simulate("memory", 4))
     assert sorted(path.name for path in (tmp_path / "node-1").iterdir()) == ["test.client-1.memory"]
+
+
+@pytest.mark.slow
+def test_a_run_that_does_not_resume_begins_anew(tmp_path):
+    """The server's checkpoint and the nodes' memories of the run before are there, and are not gone on from."""
+    for rounds in (3, 2):
+        same_history(inprocess.run("memory", tmp_path, rounds=rounds), simulate("memory", rounds))
 
 
 @pytest.mark.parametrize("every", [1, 3])

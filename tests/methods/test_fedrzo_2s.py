@@ -240,6 +240,7 @@ def test_a_modulus_that_is_too_large_is_warned_of():
         go(small(modulus=3.0, smoothness=3.0))
 
 
+@pytest.mark.slow
 def test_an_empty_set_met_on_the_way_stops_the_run_and_names_x():
     """Y(x) = [0, 1 - x] is empty beyond x = 1, where minus x drives the leader."""
     problem = fz.TwoStage(

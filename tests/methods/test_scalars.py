@@ -84,7 +84,7 @@ CASES = {
 }
 
 
-OFTEN = ("nn", "bl")
+OFTEN = ("nn",)
 MARKED = [pytest.param(*case, id=name, marks=() if name in OFTEN else pytest.mark.slow) for name, case in CASES.items()]
 
 
@@ -98,7 +98,10 @@ def test_two_hundred_rounds_are_those_of_vectors(method, make):
         assert scalars.history.last[column] == vectors.history.last[column], column
 
 
-@pytest.mark.parametrize("name", ["nn", pytest.param("nn, public sets", marks=pytest.mark.slow), "bl", "2s"])
+@pytest.mark.parametrize(
+    "name",
+    ["nn", pytest.param("nn, public sets", marks=pytest.mark.slow), "bl", pytest.param("2s", marks=pytest.mark.slow)],
+)
 def test_the_plain_engine_agrees(name):
     method, make = CASES[name]
     problem = make()
@@ -170,11 +173,12 @@ def test_fedrzo_bl_sends_one_number():
     assert vectors["download_bytes"] - scalars["download_bytes"] == problem.clients * 4 * (points - 8 - x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("constraint", "steps"),
-    [(None, 1), pytest.param(fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2, marks=pytest.mark.slow)],
+    [(None, 1), (fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2)],
 )
-@pytest.mark.parametrize("size", [pytest.param(None, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("size", [None, 1])
 def test_clients_of_fedrzo_bl_rebuild_where_the_lower_level_is_solved(constraint, steps, size):
     problem, method = halved(CLIENTS, DIM, constraint), fz.FedRZObl(0.01, 0.1, 2, 4, lower_rounds=2)
     vectors, fast = (run(way, problem, 12, clients_per_round=size) for way in (method, sending(method)))

@@ -17,10 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrzo import plots, zoo
+from fedrzo import plots
 from fedrzo.bench import replay
 from fedrzo.bench.candidates import LOCAL_STEPS, Candidate, applicable
-from fedrzo.bench.methods import CAP, QUICK_CAP, TUNING, Contest, budgets_for, enter
+from fedrzo.bench.contest import CAP, QUICK_CAP, TUNING, Contest, budgets_for, enter
 from fedrzo.bench.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.files import write_file
@@ -40,7 +40,7 @@ def run(options: Options) -> dict[str, Any]:
     """Compare ways of communication, on a problem of a single level; the budget is that of `fedrzo bench methods`."""
     options.check()
     problem, seed, quick = options.problem, options.seed, options.quick
-    made = zoo.make(problem)
+    made = options.make()
     entrants, refused = _entrants(problem, made)
     contests, late = enter(entrants, made, QUICK_CAP if quick else CAP, seed)
     budgets = budgets_for(contests, options.budget, quick)

@@ -19,6 +19,7 @@ from fedrzo.bench import timing
 from fedrzo.bench.options import Options
 from fedrzo.bench.timing import save
 from fedrzo.bench.zo import ours
+from fedrzo.engines.ahead import ROUNDS
 from fedrzo.errors import InputError
 from fedrzo.zoo.relu import ReluPair
 
@@ -104,6 +105,10 @@ def measure(case: Case, bandwidth: float, seed: int, repetitions: int) -> dict[s
     with jax.default_matmul_precision("highest"):
         ways = (pair, lambda *a: pair(*a))
         ends = [np.asarray(ours(setting, images, labels, x0, key, way, rounds=1)().state.x) for way in ways]
+    if case.rounds > ROUNDS:  # several at a time; one by one they must give the same bits
+        together, single = (ours(setting, images, labels, x0, key, pair, rounds) for rounds in (ROUNDS + 1, 1))
+        alone = [single() for _ in range(ROUNDS + 1)][-1]
+        assert np.array_equal(together().state.x, alone.state.x), "rounds drawn ahead differ from single ones"
     return {
         "millions": steps / fused / 1e6,
         "plain_jax_millions": steps / usual / 1e6,

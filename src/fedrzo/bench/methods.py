@@ -1,45 +1,31 @@
-"""All methods that apply to one problem, at equal loss evaluations and at equal bytes.
+"""All methods that apply to one problem, at equal loss evaluations and at equal bytes: the table, the figure, the files.
 
-Each method's stepsize is the best of a grid, by its loss at the evaluation budget with a seed of its own. A winner at the edge
-has the grid extended there, and is flagged if that does not help. Then the method is run with that stepsize and the seeds, once
-to the evaluation budget and once to the byte budget. One gradient counts as three evaluations.
+How they compete is in `contest.py`, how each is set up in `candidates.py`.
 """
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrzo import plots, zoo
-from fedrzo.bench.candidates import LOCAL_STEPS, POINTS, RATIO, SAME, Candidate, Setting, applicable
+from fedrzo import plots
+from fedrzo.bench.candidates import LOCAL_STEPS, SAME, Setting, applicable
+from fedrzo.bench.contest import BUDGETS, CAP, QUICK_CAP, TUNING, Contest, budgets_for, enter, rank
 from fedrzo.bench.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.files import write_file
-from fedrzo.picture import BYTE_UNITS, bytes_unit, prepare, spent
-from fedrzo.results import History, Sweep, confidence_band
-from fedrzo.run import sweep
+from fedrzo.picture import BYTE_UNITS, bytes_unit, prepare
+from fedrzo.results import History
 from fedrzo.spec import slug
 
 PROBLEM = "relu-digits"
 SEEDS = 5
-ROUNDS, QUICK_ROUNDS = 300, 40  # of ten gradient steps a client: what the budget is by default
-HIERARCHICAL = 10  # times as much where there is a lower level to be solved too,
-LEAST, QUICK_LEAST = 30, 10  # and there no less than so many rounds of the costliest method
-CAP, QUICK_CAP = 20_000, 2_000  # rounds that no method exceeds
-TRIAL = 5  # rounds that tell what a round costs
-ROWS = 30  # of a history
-EXTENSIONS = 3  # of a grid
-ROUNDING = 1e-6  # of a round
-TUNING = 1_000  # added to the first seed: the seed that stepsizes are chosen with
-BUDGETS = ("evaluations", "bytes")
 GAP = "loss above the least one found"
 HIDES = 0.3  # of the first loss: a least loss above this hides what methods still gain
 FLOOR = 1e-6  # of what the best method gains
@@ -48,123 +34,6 @@ NOTE = (
     "Gradient methods are given the gradient that automatic differentiation returns: where a loss has kinks, "
     "that of almost every point."
 )
-
-
-@dataclasses.dataclass
-class Contest:
-    """One method's way through the bench.
-
-    Attributes:
-        candidate: the method.
-        problem: what is solved.
-        cap: rounds that it may not exceed.
-        per_round: what a round costs, by a short trial.
-        tried: the loss of each stepsize.
-        stepsize: the winner.
-        histories: per budget, one per seed.
-    """
-
-    candidate: Candidate
-    problem: Any
-    cap: int
-    per_round: dict[str, float] = dataclasses.field(default_factory=dict)
-    tried: dict[float, float] = dataclasses.field(default_factory=dict)
-    stepsize: float = math.nan
-    histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)
-
-    def sweep(self, rounds: int, seeds: list[int], grid: list[float]) -> Sweep:
-        """Run some rounds; the last row is that of the last round."""
-        every = max(1, math.ceil(rounds / ROWS))
-        return sweep(
-            self.candidate.method, self.problem, rounds, seeds, eval_every=every, progress=False, stepsize=grid
-        )
-
-    def trial(self, seed: int) -> None:
-        """Find out what a round costs after the first, which may differ; the number of local steps may be random."""
-        seeds = list(range(seed, seed + POINTS))  # as many runs as the grid has points: the same compiled program
-        results = self.sweep(TRIAL, seeds, [self.candidate.grid[0]]).results[0]
-        for budget in BUDGETS:
-            costs = np.mean([spent(result.history, budget) for result in results], axis=0)
-            self.per_round[budget] = float(costs[-1] - costs[1]) / (TRIAL - 1)
-
-    def rounds(self, budgets: dict[str, float], budget: str) -> int:
-        """Return the rounds that a budget pays for, at least one and at most the cap."""
-        return min(self.cap, max(1, int(budgets[budget] / self.per_round[budget] + ROUNDING)))
-
-    def refine(self, history: History, budgets: dict[str, float]) -> None:
-        """Learn from a whole run what the trial could only guess: costs may be random, or grow."""
-        for budget in BUDGETS:
-            costs, rounds, limit = spent(history, budget), history["round"], budgets[budget]
-            paid = np.interp(limit, costs, rounds) if costs[-1] > limit else rounds[-1] * limit / costs[-1]
-            self.per_round[budget] = limit / float(paid)
-
-    def tune(self, budgets: dict[str, float], seed: int) -> None:
-        """Choose the stepsize; a winner at the edge of the grid is not believed before the grid was extended there."""
-        grid, rounds = self.candidate.grid, self.rounds(budgets, "evaluations")
-        for _ in range(1 + EXTENSIONS):
-            found = self.sweep(rounds, [seed], grid)
-            for value, [result] in zip(grid, found.results, strict=True):
-                self.tried[value] = read(result.history, "evaluations", budgets)["loss"]
-            self.refine(found.results[0][0].history, budgets)
-            self.stepsize = min(self.tried, key=lambda value: (_rank(self.tried[value]), value))
-            if not self.at_edge:
-                return
-            down = self.stepsize == min(self.tried)
-            grid = [float(f"{self.stepsize * RATIO ** (-i if down else i):.3g}") for i in range(1, POINTS + 1)]
-
-    @property
-    def at_edge(self) -> bool:
-        """Whether a stepsize beyond those tried may be better still."""
-        return self.stepsize in (min(self.tried), max(self.tried))
-
-    def compete(self, budgets: dict[str, float], seeds: list[int]) -> None:
-        """Run with the chosen stepsize, to each of the budgets."""
-        for budget in BUDGETS:
-            found = self.sweep(self.rounds(budgets, budget), seeds, [self.stepsize])
-            self.histories[budget] = [result.history for result in found.results[0]]
-
-    def merged(self) -> list[History]:
-        """Return one history per seed with the rows of both runs: a short run is a prefix of a long one."""
-        return [_merge(pair) for pair in zip(*self.histories.values(), strict=True)]
-
-    def entry(self, budgets: dict[str, float]) -> dict[str, Any]:
-        """Return what is reported."""
-        ends = {f"at_equal_{budget}": self.end(budget, budgets) for budget in BUDGETS}
-        method = dataclasses.replace(self.candidate.method, stepsize=self.stepsize)  # type: ignore[type-var]
-        grid = sorted(self.tried)
-        return {
-            "name": self.candidate.name,
-            "method": repr(method),
-            "fields": {field.name: _show(getattr(method, field.name)) for field in dataclasses.fields(method)},  # type: ignore[arg-type]
-            "stepsize": self.stepsize,
-            "grid": grid,
-            "grid_loss": [_plain(self.tried[value]) for value in grid],
-            "edge_of_grid": self.at_edge,
-            **ends,
-            "diverged": any(end["diverged"] for end in ends.values()),
-        }
-
-    def end(self, budget: str, budgets: dict[str, float]) -> dict[str, Any]:
-        """Return mean and 95 % interval of the loss at a budget."""
-        histories = self.histories[budget]
-        rows = [read(history, budget, budgets) for history in histories]
-        losses = np.array([row["loss"] for row in rows])
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, low, high = (_plain(float(edge)) for edge in confidence_band(losses))
-        return {
-            "loss": mean, "low": low, "high": high, "rounds": int(np.mean([row["round"] for row in rows])),
-            "feasibility": _plain(float(np.mean([row["feasibility"] for row in rows]))),
-            "share_of_budget": float(np.mean([row["spent"] for row in rows])) / budgets[budget],
-            "capped": budgets[budget] / self.per_round[budget] > self.cap + 1,
-            "diverged": not bool(np.all(np.isfinite(losses) & (losses <= histories[0]["loss"][0]))),
-        }  # fmt: skip
-
-
-def read(history: History, budget: str, budgets: dict[str, float]) -> dict[str, float]:
-    """Return the last row that a budget pays for; the first row after the start where it pays for none."""
-    costs = spent(history, budget)
-    i = max(1, int(np.searchsorted(costs, budgets[budget], side="right")) - 1)
-    return {name: float(history[name][i]) for name in ("loss", "round", "feasibility")} | {"spent": float(costs[i])}
 
 
 def run(options: Options) -> dict[str, Any]:
@@ -179,7 +48,7 @@ def run(options: Options) -> dict[str, Any]:
     """
     options.check()
     problem, seed, quick = options.problem, options.seed, options.quick
-    made = zoo.make(problem)
+    made = options.make()
     candidates, refused = applicable(made)
     cap = QUICK_CAP if quick else CAP
     contests, late = enter(candidates, made, cap, seed)
@@ -192,11 +61,11 @@ def run(options: Options) -> dict[str, Any]:
         options.say(f"{contest.candidate.name} ({i + 1} of {len(contests)}): {counts} rounds")
         contest.tune(budgets, seed + TUNING)
         contest.compete(budgets, options.all_seeds)
-    entries = sorted((c.entry(budgets) for c in contests), key=lambda e: _rank(e["at_equal_evaluations"]["loss"]))
+    entries = sorted((c.entry(budgets) for c in contests), key=lambda e: rank(e["at_equal_evaluations"]["loss"]))
     found = {
         "problem": problem, "start": float(contests[0].histories["bytes"][0]["loss"][0]), "budget": budgets,
         "seeds": options.all_seeds, "tuning_seed": seed + TUNING, "rounds_cap": cap,
-        "local_steps": LOCAL_STEPS, "batch_size": _batch(made),
+        "local_steps": LOCAL_STEPS, "batch_size": Setting.of(made).batch_size,
         "methods": entries, "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
         "same": [{"name": name, "as": other} for name, other in SAME.items() if other in {e["name"] for e in entries}],
         "note": NOTE,
@@ -204,20 +73,6 @@ def run(options: Options) -> dict[str, Any]:
     if options.out is not None:
         save(found, contests, options.out)
     return found
-
-
-def enter(candidates: list[Candidate], problem: Any, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
-    """Try each method for a few rounds; return who takes part, and who learned only now that the problem is not for it."""
-    contests, refused = [], {}
-    for candidate in candidates:
-        contest = Contest(candidate, problem, cap)
-        try:
-            contest.trial(seed + TUNING)
-        except InputError as error:
-            refused[candidate.name] = str(error)
-            continue
-        contests.append(contest)
-    return contests, refused
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:
@@ -242,6 +97,21 @@ def remarks(found: dict[str, Any]) -> list[str]:
     marks = [mark for entry in found["methods"] for mark in _remarks(entry)]
     lines += [cap] if any("capped" in mark for mark in marks) else []
     return [*lines, found["note"]]
+
+
+def _interval(end: dict[str, Any]) -> str:
+    if end["loss"] is None:
+        return "not finite"
+    return f"{end['loss']:.5g} ± {(end['high'] - end['low']) / 2:.1g}"
+
+
+def _remarks(entry: dict[str, Any]) -> list[str]:
+    capped = [budget for budget in BUDGETS if entry[f"at_equal_{budget}"]["capped"]]
+    marks = ["diverged"] if entry["diverged"] else []
+    marks += ["stepsize at the edge of its grid"] if entry["edge_of_grid"] else []
+    dear = [budget for budget in BUDGETS if entry[f"at_equal_{budget}"]["share_of_budget"] > 1]
+    marks += [f"one round exceeds the budget in {' and '.join(dear)}"] if dear else []
+    return [*marks, f"capped in {' and '.join(capped)}"] if capped else marks
 
 
 def save(found: dict[str, Any], contests: list[Contest], out: Path) -> None:
@@ -283,55 +153,3 @@ def _gap(history: History, best: float, start: float) -> History:
     """Return a history with the loss above the best one; gaps too small to be told from it are drawn at the floor."""
     floor = FLOOR * (start - best)
     return History({**history.to_dict(), GAP: [max(value - best, floor) for value in history.to_dict()["loss"]]})
-
-
-def budgets_for(contests: list[Contest], budget: int | None, quick: bool) -> dict[str, float]:
-    """Return the evaluation budget, and what the median method sends while it spends it."""
-    problem = contests[0].problem
-    evaluations = budget or (QUICK_ROUNDS if quick else ROUNDS) * problem.clients * 3 * LOCAL_STEPS * _batch(problem)
-    if budget is None and problem.hierarchical:
-        costliest = max(contest.per_round["evaluations"] for contest in contests)
-        evaluations = max(HIERARCHICAL * evaluations, round((QUICK_LEAST if quick else LEAST) * costliest))
-    sent = [evaluations / contest.per_round["evaluations"] * contest.per_round["bytes"] for contest in contests]
-    return {"evaluations": evaluations, "bytes": round(float(np.median(sent)))}
-
-
-def _batch(problem: Any) -> int:
-    return Setting.of(problem).batch_size
-
-
-def _merge(pair: tuple[History, ...]) -> History:
-    rows: dict[int, dict] = {}
-    for history in pair:
-        columns = history.to_dict()
-        for i, r in enumerate(columns["round"]):
-            rows[r] = {name: values[i] for name, values in columns.items()}
-    return History({name: [rows[r][name] for r in sorted(rows)] for name in pair[0]})
-
-
-def _interval(end: dict[str, Any]) -> str:
-    if end["loss"] is None:
-        return "not finite"
-    return f"{end['loss']:.5g} ± {(end['high'] - end['low']) / 2:.1g}"
-
-
-def _remarks(entry: dict[str, Any]) -> list[str]:
-    capped = [budget for budget in BUDGETS if entry[f"at_equal_{budget}"]["capped"]]
-    marks = ["diverged"] if entry["diverged"] else []
-    marks += ["stepsize at the edge of its grid"] if entry["edge_of_grid"] else []
-    dear = [budget for budget in BUDGETS if entry[f"at_equal_{budget}"]["share_of_budget"] > 1]
-    marks += [f"one round exceeds the budget in {' and '.join(dear)}"] if dear else []
-    return [*marks, f"capped in {' and '.join(capped)}"] if capped else marks
-
-
-def _show(value: Any) -> Any:
-    """Return a method's field in plain values, defaults included."""
-    return value if value is None or isinstance(value, str | int | float) else repr(value)
-
-
-def _rank(loss: float | None) -> float:
-    return math.inf if loss is None or not math.isfinite(loss) else loss
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None

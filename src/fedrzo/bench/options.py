@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrzo.commands import note
 from fedrzo.errors import InputError
@@ -15,7 +16,7 @@ class Options:
     """The options of the command line; a benchmark says which of them it takes.
 
     Attributes:
-        problem: a name of the zoo, or the benchmark's own `PROBLEM`.
+        problem: a name of the zoo, a user's FILE.py, or the benchmark's own `PROBLEM`.
         seeds: how many runs of each setting.
         budget: loss evaluations over all clients; None for the benchmark's own.
         seed: the first of the seeds.
@@ -40,6 +41,13 @@ class Options:
         if self.seeds < 1:
             raise InputError(f"--seeds: found {self.seeds}; pass a whole number of at least 1")
         self.check_out()
+
+    def make(self) -> Any:
+        """Return the problem: one of the zoo, or what a Python file defines."""
+        from fedrzo import zoo
+        from fedrzo.userfile import UserFile, is_python
+
+        return UserFile(self.problem).problem if is_python(self.problem) else zoo.make(self.problem)
 
     def check_fixed(self, name: str, problem: str) -> None:
         """Refuse options that a benchmark of a fixed problem and size does not take."""

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from fedrzo import engines
+from fedrzo.arguments import told
 from fedrzo.certify.certificate import DIFFERENT, FREE, IDENTICAL, Certificate, LowerQuality
 from fedrzo.certify.inputs import check_numbers, sampling_program
 from fedrzo.certify.inspection import Facts, Inspection
@@ -30,6 +31,7 @@ from fedrzo.startup import check_point, check_start
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 
 
+@told(seed="key")
 def certify(
     problem: Problem,
     x: Any,

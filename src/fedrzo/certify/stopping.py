@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedrzo.arguments import told
 from fedrzo.certify.certificate import Certificate
 from fedrzo.certify.examine import certify
 from fedrzo.certify.inputs import check_confidence, sampling_program
@@ -103,6 +104,7 @@ class Watch:
         )  # fmt: skip
 
 
+@told(seed="key")
 def certified(
     epsilon: float,
     every: int = 10,

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from fedrzo.arguments import told
 from fedrzo.blackbox import telling
 from fedrzo.check.constants import constants
 from fedrzo.check.losses import losses
@@ -31,6 +32,7 @@ def usual_method(problem: Problem) -> Any:
     return METHODS[problem.usual](**USUAL)
 
 
+@told(seed="key")
 def check(problem: Any, method: Any = None, rounds: int | None = None, key: int = 0) -> Report:
     """Look at a problem before it is solved: shapes, sizes, sets, the loss, the lower level, a few rounds and their cost.
 

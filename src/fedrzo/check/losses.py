@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,9 +13,12 @@ import numpy as np
 
 from fedrzo.check.report import NOTE, OK, PROBLEM, Finding
 from fedrzo.client import Client
+from fedrzo.hierarchical import Bilevel
 from fedrzo.twostage import TwoStage
 
-CLIENTS = 16  # looked at, at most
+CLIENTS = 12  # looked at, at most
+SAMPLES = 4  # of each; more where clients are few: all labels alike would hide that a loss mixes samples up
+IN_ALL = 24  # samples, at least
 DIRECTIONS = 3
 FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
 ALIKE = 1e-3  # relative differences below this are none
@@ -21,15 +26,15 @@ SHARP = 1.5  # the power that second differences grow by: 2 where a loss is smoo
 
 
 class Values(NamedTuple):
-    """Losses of single samples, and of a batch that holds one of them twice.
+    """Losses of single samples, and of a batch that holds all of them.
 
     Attributes:
-        singles: by client, sample (two of each) and point; the first point is x0.
-        doubled: by client and point: the first sample, twice. None where a loss takes one scenario at a time.
+        singles: by client, sample and point; the first point is x0.
+        together: by client and point. None where a loss takes one scenario at a time.
     """
 
     singles: Any
-    doubled: Any
+    together: Any
 
 
 def losses(problem: Any, method: Any, key: int) -> list[Finding]:
@@ -37,12 +42,20 @@ def losses(problem: Any, method: Any, key: int) -> list[Finding]:
     smoothing = float(getattr(method, "smoothing", 0.01))
     points = _points(np.asarray(problem.x0), smoothing, key)
     values = _look(problem, points, key)
-    found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values), _mean(values)]
+    again = _look(problem, points, key) if _is_blackbox(problem.loss_fn) else None
+    found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values)]
+    found.append(_mean(values, again, points.dtype))
     if not problem.hierarchical:
         found.append(_shape(values, points.dtype))
-    if getattr(problem.loss_fn, "is_blackbox", False):
-        found.append(_repeatable(values, _look(problem, points, key), problem.dim, smoothing))
+    elif type(problem) is Bilevel:  # of a minimax problem, both levels have one loss
+        found.append(lower_mean(problem, smoothing, key))
+    if again is not None:
+        found.append(_repeatable(values, again, problem.dim, smoothing))
     return [finding for finding in found if finding is not None]
+
+
+def _is_blackbox(loss: Any) -> bool:
+    return getattr(loss, "is_blackbox", False)
 
 
 def _points(x: np.ndarray, smoothing: float, key: int) -> np.ndarray:
@@ -53,42 +66,46 @@ def _points(x: np.ndarray, smoothing: float, key: int) -> np.ndarray:
     return (x + np.array([0 * units[0], *around, FAR * units[0], -FAR * units[0]])).astype(x.dtype)
 
 
-def _look(problem: Any, points: np.ndarray, key: int) -> Values:
+def _look(problem: Any, points: np.ndarray, key: int, lower: bool = False) -> Values:
     clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
     at = jnp.asarray(points, float if problem.hierarchical else None)
-    found = _values(problem, at, jnp.asarray(clients), jax.random.key(key))
+    found = _values(
+        problem, at, jnp.asarray(clients), jax.random.key(key), _samples(problem, clients.size, lower), lower
+    )
     return Values(*(None if part is None else np.asarray(part, np.float64) for part in found))
 
 
-@jax.jit
-def _values(problem: Any, points: jax.Array, clients: jax.Array, key: jax.Array) -> Values:
-    loss = _over_points(problem, points)
+def _samples(problem: Any, clients: int, lower: bool) -> int:
+    if isinstance(problem, TwoStage):
+        return 2  # scenarios come one at a time, so that nothing can mix them up, and each takes a lower solve at every point
+    dear = _is_blackbox(problem.lower_fn if lower else problem.loss_fn)
+    return SAMPLES if dear else max(SAMPLES, IN_ALL // clients)
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _values(problem: Any, points: jax.Array, clients: jax.Array, key: jax.Array, samples: int, lower: bool) -> Values:
+    """Return losses at points x; or of the lower level at x0, at points y."""
+    level = problem.lower_level(jnp.asarray(problem.x0, float)) if lower else problem
+    value = _over_points(level, points)
 
     def one(i: jax.Array) -> Values:
-        batch = Client.of(problem, i).sample(jax.random.fold_in(key, i), 2)
-        first, second = (_chosen(problem, batch, jnp.array([j])) for j in (0, 1))
-        both = jax.tree.map(lambda a, b: jnp.stack([a, b]), first, second)
-        doubled = None if isinstance(problem, TwoStage) else loss(_chosen(problem, batch, jnp.array([0, 0])))
-        return Values(jax.lax.map(loss, both), doubled)
+        batch = Client.of(level, i).sample(jax.random.fold_in(key, i), samples)
+        drawn, *fixed = (batch,) if level.data.fixed is None else batch
+        each = jax.tree.map(lambda leaf: leaf[:, None], drawn)
+        singles = jax.lax.map(lambda sample: value((sample, *fixed) if fixed else sample), each)
+        return Values(singles, None if isinstance(problem, TwoStage) else value(batch))
 
     return jax.lax.map(one, clients)
 
 
-def _over_points(problem: Any, points: jax.Array) -> Callable[[Any], jax.Array]:
+def _over_points(level: Any, points: jax.Array) -> Callable[[Any], jax.Array]:
     """Return the function of a batch that gives the loss at each point, with lower solutions where there are any."""
-    if isinstance(problem, TwoStage):
-        return lambda batch: jnp.mean(problem.implicit(points, batch, problem.monitor)[0], axis=1)
-    if problem.hierarchical:
-        solutions = jax.vmap(problem.solve_lower)(points)
-        return lambda batch: jax.vmap(problem.value, (0, 0, None))(points, solutions, batch)
-    return lambda batch: jax.vmap(problem.value, (0, None))(points, batch)
-
-
-def _chosen(problem: Any, batch: Any, rows: jax.Array) -> Any:
-    """Return a batch made of some samples of another."""
-    samples, *fixed = (batch,) if problem.data.fixed is None else batch
-    chosen = jax.tree.map(lambda leaf: leaf[rows], samples)
-    return (chosen, *fixed) if fixed else chosen
+    if isinstance(level, TwoStage):
+        return lambda batch: jnp.mean(level.implicit(points, batch, level.monitor)[0], axis=1)
+    if isinstance(level, Bilevel):
+        solutions = jax.vmap(level.solve_lower)(points)
+        return lambda batch: jax.vmap(level.value, (0, 0, None))(points, solutions, batch)
+    return lambda batch: jax.vmap(level.value, (0, None))(points, batch)
 
 
 def _finite(values: Values, smoothing: float) -> Finding:
@@ -126,20 +143,64 @@ def _depends_on_batch(values: Values) -> Finding | None:
     return Finding(NOTE, "loss", text)
 
 
-def _mean(values: Values) -> Finding | None:
-    """Tell a mean from a sum: a sample that is there twice must count as if it were there once."""
-    if values.doubled is None:
+def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
+    """Tell a mean from anything else: what samples cost together against the mean of what each costs, as x moves.
+
+    At x0 alone they may well agree: at x = 0, say, predictions are 0 whatever samples are mixed up with which.
+    """
+    if values.together is None:
         return None
-    once = values.singles[:, 0]
-    scale = float(np.nanmax(np.abs(once))) or 1.0
-    if np.nanmax(np.abs(values.doubled - once)) <= ALIKE * scale:
-        return Finding(OK, "loss", "a mean over its batch, as it should be")
-    if np.nanmax(np.abs(values.doubled - 2 * once)) <= ALIKE * scale:
-        return Finding(
-            PROBLEM, "loss", "a sample that is in the batch twice counts twice: a sum; return the mean over the batch"
+    usable = np.isfinite(values.together) & np.isfinite(values.singles).all(axis=1)
+    if not usable.any():
+        return None  # which is told elsewhere
+    together, means = (np.where(usable, part, np.nan) for part in (values.together, values.singles.mean(axis=1)))
+    samples = values.singles.shape[1]
+    gap, sums = together - means, samples * means
+    noise = 0.0 if again is None else 4 * _apart(values, again)
+    rounding = 100 * np.finfo(dtype).eps * _largest(means) + noise
+    if _range(gap) > ALIKE * _range(means) + rounding:
+        if _largest(together - sums) <= ALIKE * _largest(sums):
+            return Finding(PROBLEM, "loss", "over a batch it is the sum of its samples' losses; return their mean")
+        return _mixed(samples, means, together, gap)
+    if _largest(gap) > ALIKE * _largest(means) + rounding:
+        text = (
+            f"over {samples} samples it differs by {_largest(gap):.3g} from the mean of their losses, wherever x is: steps do "
+            "not see that, but the monitored loss depends on how samples are put together; return the mean over the batch"
         )
-    text = "a sample that is in the batch twice has another loss than once; return the mean over the batch"
-    return Finding(NOTE, "loss", text)
+        return Finding(NOTE, "loss", text)
+    return Finding(OK, "loss", "a mean over its batch, as it should be")
+
+
+def _mixed(samples: int, means: np.ndarray, together: np.ndarray, gap: np.ndarray) -> Finding:
+    """Show the numbers where they are farthest apart."""
+    worst = np.unravel_index(np.nanargmax(np.abs(gap)), gap.shape)
+    text = (
+        f"over {samples} samples it is {together[worst]:.4g}, but the mean of their losses is {means[worst]:.4g}; return the "
+        "mean over the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
+    )
+    return Finding(PROBLEM, "loss", text, {"together": float(together[worst]), "mean": float(means[worst])})
+
+
+def lower_mean(problem: Any, smoothing: float, key: int) -> Finding | None:
+    """Look at the lower loss in the same way, around y0; what does not change with y has no effect."""
+    points = _points(np.asarray(problem.y0), smoothing, key)
+    values = _look(problem, points, key, lower=True)
+    again = _look(problem, points, key, lower=True) if _is_blackbox(problem.lower_fn) else None
+    found = _mean(values, again, np.float64)
+    return dataclasses.replace(found, about="lower") if found is not None and found.level == PROBLEM else None
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.nanmax(np.abs(values)))
+
+
+def _range(values: np.ndarray) -> float:
+    """Return by how much values change from point to point, at most."""
+    return float(np.nanmax(np.nanmax(values, axis=1) - np.nanmin(values, axis=1)))
+
+
+def _apart(values: Values, again: Values) -> float:
+    return float(np.nanmax(np.abs(values.singles - again.singles)))
 
 
 def _shape(values: Values, dtype: Any) -> Finding | None:
@@ -161,7 +222,7 @@ def _shape(values: Values, dtype: Any) -> Finding | None:
 
 
 def _repeatable(values: Values, again: Values, dim: int, smoothing: float) -> Finding:
-    difference = float(np.nanmax(np.abs(values.singles - again.singles)))
+    difference = _apart(values, again)
     if difference == 0:
         return Finding(OK, "blackbox", "it gives the same value when asked twice")
     text = (

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from fedrzo.data.parse import UNREADABLE, count_libsvm
 from fedrzo.data.sources import SOURCES, File, Source
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, MissingDataError
 
 TIMEOUT = 30.0
 """Seconds without a byte from a mirror before it counts as unreachable."""
@@ -38,7 +38,7 @@ def find(name: str, root: str | os.PathLike[str] | None, download: bool) -> dict
         paths, missing = _locate(source, roots)
     if missing:
         site = source.choices[-1][0].urls[0].rpartition("/")[0]
-        raise InputError(
+        raise MissingDataError(
             f"{name}: {', '.join(missing)} not found in {' or '.join(map(str, roots))}{failures}; "
             f"get what is missing from {site} and put it there, or pass root= (--data) a folder that has it"
         )

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from fedrzo import output
+from fedrzo.commands import Command, Json
 
 app = typer.Typer(
     help="Solve a problem on a real Flower federation.", rich_markup_mode=None, pretty_exceptions_enable=False
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The app's folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 STOPPED = 128 + 15  # the exit status of a process that SIGTERM ended
 
 
-@app.command()
+@app.command(cls=Command)
 def init(
     folder: Folder,
     problem: Annotated[
@@ -39,7 +39,7 @@ def init(
         )
 
 
-@app.command()
+@app.command(cls=Command)
 def local(
     folder: Folder,
     nodes: Annotated[int, typer.Option(help="How many nodes; the app's number of clients.")] = 3,
@@ -84,7 +84,7 @@ def local(
         print(f"result: {config['out']}")
 
 
-@app.command()
+@app.command(cls=Command)
 def worker(socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where it listens.")]) -> None:
     """Run a node's worker, which keeps data and compiled code between messages."""
     from fedrzo.deploy.processes import Stopped, ending_in_order

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrzo.checkpoint import NAME
 from fedrzo.deploy import parts
 from fedrzo.deploy.node import find_method
 from fedrzo.engines.flower import Flower, Post
@@ -88,6 +89,8 @@ def _solve(grid: Any, config: Config, file: UserFile) -> Result:
     post = Post(grid, {**shared, "participants": config.clients_per_round or config.clients})
     problem.client_weights = _meet(post, config, problem)
     engine = Flower(post, config.rules())
+    if not config.resume:  # it begins anew, as its nodes do
+        (config.folder / "checkpoint" / NAME).unlink(missing_ok=True)
     result = run(
         method, problem, config.rounds, config.seed, engine, config.clients_per_round or None, config.eval_every,
         progress=False, checkpoint=config.folder / "checkpoint", resume=config.resume, log=(_show,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import warnings
@@ -31,6 +32,9 @@ def connect(address: str | None) -> bool:
     for name, value in (PRIVATE | LOCAL if address is None or host in (LOOPBACK, "localhost") else PRIVATE).items():
         os.environ.setdefault(name, value)
     ray = require("ray", "ray")
+    logging.getLogger("ray.widgets").setLevel(
+        logging.WARNING
+    )  # in a notebook it asks for packages that nothing here needs
     if ray.is_initialized():
         joined = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", joined):

@@ -8,11 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedrzo.arguments import call_part, mismatch
 from fedrzo.catchup import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.client import Client
 from fedrzo.engines.spread import Spread
 from fedrzo.engines.tally import Tally, halves, total
-from fedrzo.federation import Gathered, Reply, Roots, private_key, step_name, weighted_mean
+from fedrzo.errors import InputError
+from fedrzo.federation import Gathered, Reply, Roots, private_key, run_step, step_name, weighted_mean
 from fedrzo.pytrees import index
 
 PyTree = Any
@@ -56,6 +58,8 @@ class SimulatedFederation:
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times; n may be traced."""
+        if not jnp.issubdtype(jnp.result_type(n), jnp.integer):
+            raise InputError(f"repeat: found n of type {jnp.result_type(n)}; pass a whole number")
         base = self.clock.next_key()
         kept = tuple(self.ledger.memory)
 
@@ -64,7 +68,7 @@ class SimulatedFederation:
             inner = SimulatedFederation(
                 self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.spread, self.view
             )
-            carry = body(inner, carry)
+            carry = _repeated(body, inner, carry)
             # Memories of lower views opened inside the body end with it.
             self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
             return carry, self.ledger.dynamic()
@@ -78,6 +82,9 @@ class SimulatedFederation:
     ) -> SimulatedFederation:
         """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
         problem, key = self.clock.problem, self.clock.next_key()
+        if not hasattr(problem, "lower_level"):
+            kind = type(problem).__name__
+            raise InputError(f"lower: found {kind}, which has no lower level; declare solves = (fz.Bilevel,)")
         ids = everyone(problem)
         level = problem.lower_level(x)
         sent = shared
@@ -111,7 +118,7 @@ class SimulatedFederation:
 
         def one(i: jax.Array, memory: PyTree, ahead: Any = None) -> Reply:
             client = self.clock.client(self.level, i, key, ahead)
-            reply = step(client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
+            reply = run_step(step, client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
             fixed[0] = reply_bytes(reply.value)[0]  # known when traced; a mean may be of another type
             return reply
 
@@ -178,6 +185,14 @@ class Clock:
         """Return a client's view at this moment."""
         private = private_key(self.roots, i)
         return Client(level, i, i, private, self.round, self.iteration, self.points, common, self.at_most, ahead)
+
+
+def _repeated(body: Callable[[Any, PyTree], PyTree], federation: SimulatedFederation, carry: PyTree) -> PyTree:
+    """Apply a body once, and see that a compiled loop can carry what it returns."""
+    found = call_part(body, "repeat: its body", "federation, carry", federation, carry)
+    if wrong := mismatch(found, carry):
+        raise InputError(f"repeat: its body returned {wrong}; keep the structure, shapes and types of what it is given")
+    return found
 
 
 def everyone(problem: Any) -> jax.Array:

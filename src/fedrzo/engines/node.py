@@ -12,7 +12,7 @@ import numpy as np
 from fedrzo.client import Client
 from fedrzo.engines.messages import Keep, Message, Path, decode, encode_error, encode_reply, find_step
 from fedrzo.engines.wire import WireError, named_tuples, pack, unpack
-from fedrzo.federation import Reply, path_key
+from fedrzo.federation import Reply, path_key, run_step
 from fedrzo.methods.base import Method
 from fedrzo.pytrees import on_host
 
@@ -181,4 +181,4 @@ def execute(
     index, client_id, r, iteration = place
     client = Client(level, index, client_id, private, r, iteration, points, key)
     owner, name = find_step(method, step)
-    return getattr(owner, name)(client, jax.random.fold_in(key, client_id), memory, *arrays)
+    return run_step(getattr(owner, name), client, jax.random.fold_in(key, client_id), memory, *arrays)

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import AHEAD_TOGETHER
-from fedrzo.engines.ahead import short_rounds
+from fedrzo.engines.ahead import Pace, pace_of, short_rounds
 from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
 from fedrzo.engines.compiling import LONG, compiler_options
 from fedrzo.engines.progress import Progress
@@ -24,9 +23,7 @@ from fedrzo.federation import Cost, Roots
 from fedrzo.keys import written_out
 
 PyTree = Any
-SMALL = (
-    1 << 17
-)  # numbers of all clients' x, up to which a round is short; their directions must fit in memory 800 times
+PLAIN = Pace()
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
 TRACES = [0]  # how often a run was traced: tests check that new hyper-parameters do not retrace
 
@@ -58,8 +55,7 @@ def _rounds(
     span: tuple,
     size: int | None,
     spread: Spread,
-    at_most: int | None = None,
-    short: bool = False,
+    pace: Pace = PLAIN,
 ) -> Carry:
     """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
     key = written_out(key)
@@ -67,7 +63,7 @@ def _rounds(
 
     def one(r: jax.Array, carry: Carry, tape: Any = None) -> Carry:
         ids, weights = cohort(problem, key, r, size)
-        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r, at_most=at_most, tape=tape)
+        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r, at_most=pace.at_most, tape=tape)
         ledger = Ledger(carry.tally, {"": carry.memory})
         federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
         state = method.round(federation, carry.state, r)
@@ -76,7 +72,9 @@ def _rounds(
         progress = carry.progress.after(key, r, state.x, method.healthy(state))
         return Carry(state, ledger.memory[""], ledger.tally, progress)
 
-    return short_rounds(one, span, carry) if short else jax.lax.fori_loop(span[0], span[1], one, carry)
+    if pace.short:
+        return short_rounds(one, span, carry, pace.ahead)
+    return jax.lax.fori_loop(span[0], span[1], one, carry)
 
 
 def _advance(
@@ -89,13 +87,12 @@ def _advance(
     size: int | None,
     spread: Spread,
     many: bool,
-    at_most: int | None = None,
-    short: bool = False,
+    pace: Pace = PLAIN,
 ) -> Carry:
     TRACES[0] += 1  # runs only while JAX traces
 
     def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
-        return _rounds(method, problem, key, carry, span, size, spread, at_most, short)
+        return _rounds(method, problem, key, carry, span, size, spread, pace)
 
     return (jax.vmap(run) if many else run)(method, key, carry)
 
@@ -103,7 +100,7 @@ def _advance(
 @functools.cache
 def advance(platform: str, long: bool) -> Any:
     """Return what runs rounds, as compiled code for a platform, and for a long x or a short one."""
-    static, options = ("size", "spread", "many", "at_most", "short"), compiler_options(platform, long)
+    static, options = ("size", "spread", "many", "pace"), compiler_options(platform, long)
     return jax.jit(_advance, static_argnames=static, donate_argnames=("carry",), compiler_options=options)
 
 
@@ -124,13 +121,6 @@ def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
         return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
 
     return (jax.vmap(one) if many else one)(method, key)
-
-
-def _steps_at_most(methods: list) -> int | None:
-    """Return how many local steps a round has at most, in fours, since each number is compiled for; None if more than a block."""
-    steps = [method.local_steps for method in methods if isinstance(getattr(method, "local_steps", None), int)]
-    most = max(steps, default=0)
-    return -(-most // 4) * 4 if len(steps) == len(methods) and most <= AHEAD_TOGETHER else None
 
 
 def _stack_keys(keys: list) -> jax.Array:
@@ -168,11 +158,7 @@ class SimulationSession:
         self.size = size
         self.round = 0
         self.spread = spread
-        # Only a GPU gains by it, and only there is it worth compiling anew.
-        self.at_most = _steps_at_most(methods) if spread.platform == "gpu" else None
-        work = len(methods) * (size or problem.clients) * problem.dim
-        whole = spread.mesh is None and spread.chunk is None
-        self.short = spread.platform == "gpu" and whole and work <= SMALL
+        self.pace = pace_of(methods, problem, size or problem.clients, spread)
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
         self.key = self._place(_stack_keys(keys) if self.many else keys[0])
         self.problem = self._place(problem)
@@ -198,8 +184,7 @@ class SimulationSession:
             size=self.size,
             spread=self.spread,
             many=self.many,
-            at_most=self.at_most,
-            short=self.short,
+            pace=self.pace,
         )
         self.round += rounds
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedrzo.checkpoint import refuse_stored
 from fedrzo.errors import InputError
 from fedrzo.files import check_writable
 from fedrzo.methods import Method
@@ -95,7 +96,7 @@ def execute(
         if progress and len(tasks) > 1:
             print(f"{task.label} ({i + 1} of {len(tasks)})", file=sys.stderr)
         home = None if folder is None else folder / slug(task.label)
-        checkpoint = None if home is None else home / "checkpoint"
+        checkpoint = None if folder is None else _checkpoint(folder, task)
         outcome = Outcome(task.label, task.run(seeds, progress=progress, checkpoint=checkpoint, resume=resume))
         if home is not None:
             _save(outcome, home, None if seeds is None else task.seed)
@@ -105,12 +106,18 @@ def execute(
     return outcomes
 
 
-def draw(outcomes: list[Outcome], out: str | Path) -> None:
-    """Write `figure.png` and `figure.svg`: loss against rounds, bytes and evaluations."""
+def written(tasks: list[Task], spec: Spec | None) -> list[str]:
+    """Return what `execute` leaves in its folder."""
+    return [*(["spec.toml"] if spec else []), *(f"{slug(task.label)}/" for task in tasks)]
+
+
+def draw(outcomes: list[Outcome], out: str | Path) -> list[str]:
+    """Write `figure.png` and `figure.svg`: loss against rounds, bytes and evaluations; return their names."""
     from fedrzo import plots
 
     groups = {outcome.label: [result.history for result in outcome.results] for outcome in outcomes}
     plots.save(plots.curves(groups), Path(out) / "figure")
+    return ["figure.png", "figure.svg"]
 
 
 def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool) -> None:
@@ -126,6 +133,12 @@ def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resum
         raise InputError("--resume: found no --out; pass the folder that the run was stored in")
     if folder is not None:
         check_writable(folder, "--out")
+        for task in tasks if not resume else []:
+            refuse_stored(_checkpoint(folder, task), "--out", "--resume")
+
+
+def _checkpoint(folder: Path, task: Task) -> Path:
+    return folder / slug(task.label) / "checkpoint"
 
 
 def _save(outcome: Outcome, home: Path, first_seed: int | None) -> None:

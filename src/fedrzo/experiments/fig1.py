@@ -6,6 +6,7 @@ from fedrzo.experiments.claims import at_cost, below, final, more_local_steps, s
 from fedrzo.experiments.lab import Lab
 from fedrzo.experiments.record import Claim, Curves, Record, Setting
 from fedrzo.methods import FedRZOnn
+from fedrzo.picture import FEW
 from fedrzo.results import History, Sweep
 from fedrzo.zoo import relu
 
@@ -52,9 +53,10 @@ def run(lab: Lab) -> Record:
         "all", method, problem, rounds, seeds, 5, smoothing=list(SMOOTHINGS), local_steps=list(LOCAL_STEPS)
     )
     groups = by_setting(found)
+    shown = "the bands are 95 % intervals over" if len(seeds) >= FEW else "thin lines are the runs of"
     figures = [
         Curves(f"eta = {eta:g}", {f"H = {H}": groups[eta, H] for H in LOCAL_STEPS},
-               caption=f"Training loss over all data at eta = {eta:g}; the bands are 95 % intervals over {len(seeds)} seeds.")
+               caption=f"Training loss over all data at eta = {eta:g}; {shown} {len(seeds)} seeds.")
         for eta in SMOOTHINGS
     ]  # fmt: skip
     settings = [

@@ -54,7 +54,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """Histories by label, one per seed, drawn as means with 95 % bands against rounds, bytes and evaluations."""
+    """Histories by label, one per seed, drawn against rounds, bytes and evaluations: means with 95 % bands, or with few runs."""
 
     title: str
     groups: dict[str, list[History]]

@@ -29,8 +29,7 @@ def packed_table() -> np.ndarray:
 
 def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -> jax.Array:
     """Draw the direction's integers at the places `lane + offset`; the arguments are those of `magnitudes`."""
-    z, bits = magnitudes(table, words, lane, offset)
-    return jnp.where(bits >> 31 == 1, -z, z)
+    return directions.with_sign(*magnitudes(table, words, lane, offset))
 
 
 def magnitudes(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,8 @@
 """The same steps as `relu_steps`, for few clients and batches of one sample: two kernels, else most of a device would idle.
 
-What a step draws does not depend on x. So the first kernel draws the directions of all steps of all clients, one program each,
-and multiplies them with their samples. The second, one program for each client, reads them step by step, always one ahead.
+What a step draws does not depend on x. So the first kernel draws the directions of all steps of all clients, one program each
+(and of several rounds at once, see `fedrzo.engines.ahead`), and multiplies them with their samples. The second, one program for
+each client, reads them step by step, always one ahead.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from jax.experimental.pallas import triton as gpu
 
 from fedrzo.kernels.drawing import integers, packed_table
 from fedrzo.kernels.layout import Shape, Vector, inverse, numbers, row_of, warps_for
-
-WARPS = 4
 
 
 class Few(NamedTuple):
@@ -37,25 +36,24 @@ class Few(NamedTuple):
         """Return the directions of all steps, scaled; and their products with the image, one for each neuron, then its label."""
         clients, ahead, shape = max(leaf.shape[0] for leaf in own), own[1].shape[1], self._shape(images)
         sizes = (clients, ahead, shape.dim), (clients, ahead, shape.neurons + 1)
-        kernel = functools.partial(_draw, shape=shape)
-        call = self._call(kernel, [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes], (ahead, clients), shape)
+        results = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
+        call = self._call("relu_directions", _draw, results, (ahead, clients), shape)
         return tuple(call(*own, images, labels, jnp.asarray(packed_table()), jnp.zeros(1, jnp.int32)))
 
     def follow(self, own: tuple, images: jax.Array) -> jax.Array:
         """Return where the clients' steps lead."""
         clients, shape = max(leaf.shape[0] for leaf in own), self._shape(images)
         result = jax.ShapeDtypeStruct((clients, shape.dim), jnp.float32)
-        return self._call(functools.partial(_follow, shape=shape), result, (clients,), shape)(*own, images)
+        return self._call("relu_few_steps", _follow, result, (clients,), shape)(*own, images)
 
     def _shape(self, images: jax.Array) -> Shape:
         sizes = self.neurons, images.shape[1], 1
         warps = warps_for(*sizes, 1)
         assert warps is not None
-        return Shape(*sizes, self.regularisation, max(WARPS, warps))
+        return Shape(*sizes, self.regularisation, warps)
 
-    def _call(self, kernel: Any, results: Any, grid: tuple, shape: Shape) -> Any:
-        name = {_draw: "relu_directions", _follow: "relu_few_steps"}[kernel.func]
-        params = gpu.CompilerParams(num_warps=shape.warps, num_stages=1)
+    def _call(self, name: str, kernel: Any, results: Any, grid: tuple, shape: Shape) -> Any:
+        kernel, params = functools.partial(kernel, shape=shape), gpu.CompilerParams(num_warps=shape.warps, num_stages=1)
         return pl.pallas_call(kernel, results, grid=grid, compiler_params=params, interpret=self.interpret, name=name)
 
 

@@ -34,8 +34,10 @@ def relu(
     factor = jnp.asarray(data.fixed)[client.index]
     gamma, eta, factor = (jnp.asarray(number, jnp.float32) for number in (stepsize, smoothing, factor))
     neurons = x.size // (images.shape[1] + 1)
-    small = client.ahead is not None and batch_size == 1 and warps_for(neurons, images.shape[1], 1, 1) is not None
-    few = few_steps.Few(neurons, regularisation, interpret) if small else None
+    held = warps_for(neurons, images.shape[1], batch_size, 1) is not None
+    # What is drawn ahead is for few clients, so that their directions may be stored.
+    stored = held and batch_size == 1 and client.ahead is not None
+    few = few_steps.Few(neurons, regularisation, interpret) if stored else None
 
     def prepare(number: Any, rows: jax.Array, keys: jax.Array) -> tuple:
         words = jax.random.key_data(keys[:, 0])

@@ -3,7 +3,8 @@
 The first goes over x tile by tile. It takes the step before (draws the direction before once more, which costs less than to read
 it, and moves x along it), draws the next direction, and multiplies the batch with both: so a step reads and writes x once. The
 second, one program for each client, adds up what the tiles found, and says how far x is to move; it also looks after w, which is
-small. Products of matrices are as precise as JAX's elsewhere (`jax_default_matmul_precision`: TF32 on such a GPU, unless told
+small. Z and w lie apart, since Z is faster to reach where it begins at a line of memory; a kernel for the end puts x together.
+Products of matrices are as precise as JAX's elsewhere (`jax_default_matmul_precision`: TF32 on such a GPU, unless told
 otherwise).
 """
 
@@ -46,14 +47,14 @@ def steps(
     w = jnp.broadcast_to(block.x[:, cut:], (block.clients, shape.neurons))
     nothing = (jnp.zeros(block.clients, dtype) for dtype in (jnp.float32, jnp.int32))
     begin = step((block.x, w, *nothing), start)
-    # As many as there are at most: a loop of another length would wait for the host, longer than for steps that do nothing.
+    # As many as there are at most, of which some may do nothing: a loop whose length is not known would wait for the host.
     # Kernels count the steps themselves: else that would be a launch of its own.
     Z, w, far, _ = jax.lax.fori_loop(1, block.first.shape[1], lambda _, carry: step(carry), begin, unroll=TOGETHER)
     return finish(Z, w, far, block.first, block.last, block.count, table)
 
 
 def _kernels(block: Block, shape: wide_tiles.Tiling, interpret: bool) -> tuple[Any, Any, Any, Any]:
-    """Return the first kernel, for the first step and for later ones; the second; and one for the end. All change in place."""
+    """Return the first kernel, for the first step and for later ones, in place; the second; and one for the end."""
     clients = block.clients
     below, beside = shape.grid
     sizes = (clients, shape.stride), (clients, shape.neurons), (clients,), (clients, shape.dim)
@@ -64,7 +65,7 @@ def _kernels(block: Block, shape: wide_tiles.Tiling, interpret: bool) -> tuple[A
     start, walk = (
         pl.pallas_call(
             functools.partial(wide_tiles.walk, shape=shape, first_step=not aliases),
-            (Z, *wide_tiles.Found(products, products, *sums)),
+            (Z, products, products, *sums),
             grid=(below, beside, clients),
             input_output_aliases=aliases,
             compiler_params=gpu.CompilerParams(num_warps=shape.warps, num_stages=1),

@@ -19,7 +19,7 @@ TALL = 128  # neurons that the second kernel looks at together
 
 
 class Tiling(NamedTuple):
-    """What is static about both kernels, and how the first cuts up x.
+    """What is static about the kernels, and how they cut up x.
 
     Attributes:
         neurons: of the network.
@@ -67,29 +67,15 @@ class Tiling(NamedTuple):
         return -(-self.neurons // self.rows), -(-self.across // self.tiles)
 
 
-class Found(NamedTuple):
-    """What the tiles of the first kernel add up to; in a kernel, references to it.
-
-    Attributes:
-        at: products of the batch with x.
-        along: the same with the direction's integers.
-        inner: the product of x and the direction.
-        low: the lower halves of the integers' squares.
-        high: the upper ones.
-    """
-
-    at: Any
-    along: Any
-    inner: Any
-    low: Any
-    high: Any
-
-
 def walk(
     Z: Any, far: Any, turn: Any, samples: Any, first: Any, last: Any, counts: Any, images: Any, table: Any,
     Z_out: Any, at: Any, along: Any, inner: Any, low: Any, high: Any, *, shape: Tiling, first_step: bool,
 ) -> None:  # fmt: skip
-    """Take the step before, but at the first step; then draw, and multiply the batch with x and with the direction."""
+    """Take the step before, but at the first step; then draw, and multiply the batch with x and with the direction.
+
+    The results: Z; products of the batch with x, and with the direction's integers; the product of both; and the sums of the
+    lower and of the upper halves of the integers' squares.
+    """
     g, p, i = (pl.program_id(axis) for axis in range(3))
     k, move, row = turn[i], far[i], row_of(Z, i)
     before, key = (_words(first, last, i, j) for j in (jnp.maximum(k - 1, 0), k))
@@ -122,7 +108,7 @@ def walk(
             keep()
         return total
 
-    @pl.when(k < counts[row_of(counts, i)])
+    @pl.when((k < counts[row_of(counts, i)]) | first_step)  # where there are no steps x must be copied, too
     def _() -> None:
         rows = _rows(samples, i, k, shape)[:, None] + jnp.zeros((shape.samples, shape.columns), jnp.int32)
         sizes = ((products, jnp.float32),) * 2 + ((tile, jnp.float32), *((tile, jnp.int32),) * 2)
@@ -174,7 +160,6 @@ def judge(
     del far_ref  # what is not written stays as it was
     i = pl.program_id(0)
     k, cut = turn[i], shape.neurons * shape.pixels
-    turn_out[i] = k + 1
     stepsize, smoothing, factor, count = (ref[row_of(ref, i)] for ref in (stepsizes, smoothings, factors, counts))
     key = _words(first, last, i, k)
     below, beside = shape.grid
@@ -212,6 +197,8 @@ def judge(
         for q, a, b in zip(parts, w, v, strict=True):
             gpu.store(w_out.at[i, q], a - move * b, mask=q < shape.neurons)
         far[i] = move * scale
+
+    turn_out[i] = k + 1  # last: this is where the other threads read k
 
 
 def _words(first: Any, last: Any, i: Any, k: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from fedrzo.arguments import named
 from fedrzo.client import FULL, check_batch_size
 from fedrzo.errors import InputError, first_line
 from fedrzo.federation import Federation
+from fedrzo.methods.guards import guard
 from fedrzo.problems import Nonsmooth, Problem
 
 Schedule = float | int | str | Callable[[Any], Any]
@@ -42,6 +43,7 @@ class Method:
 
     def __init_subclass__(cls) -> None:
         """Make each method a pytree; here, since a class that was pickled whole is made anew without its decorators."""
+        guard(cls)
         jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
 
     def init(self, problem: Any, key: jax.Array) -> Any:
@@ -79,15 +81,22 @@ class Method:
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
         """Return the state after round r."""
-        raise TypeError(f"{type(self).__name__} does not define round")
+        raise InputError(f"round: {type(self).__name__} does not define it; write round(self, federation, state, r)")
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem that this method cannot solve, before anything starts."""
+        if not dataclasses.is_dataclass(type(self)):
+            raise InputError(f"method: the class {type(self).__name__} is not decorated; write @fz.method above it")
         if not isinstance(problem, self.solves):
             wanted = " or ".join(kind.__name__ for kind in self.solves)
             raise InputError(
                 f"problem: found {type(problem).__name__}; {type(self).__name__} solves {wanted}: use a method such as "
                 f"fz.{problem.usual}"
+            )
+        if jax.tree_util.all_leaves([problem]):  # so it cannot be an argument of compiled code
+            found, base = (cls.__name__ for cls in type(problem).__mro__[:2])
+            raise InputError(
+                f"problem: found {found}, a class of your own; write a function that returns fz.{base}(...)"
             )
         if not self.handles_constraints and not problem.sets.free:
             raise InputError(f"constraint: {type(self).__name__} handles no constraints; use fz.FedRZOnn, or drop them")

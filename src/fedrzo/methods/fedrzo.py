@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 
+from fedrzo.arguments import check_fit, named
 from fedrzo.methods.base import Method, at
 
 
@@ -18,6 +20,7 @@ class FedRZO(Method):
     local_steps: Any
 
     @classmethod
+    @named
     def from_theory(
         cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
     ) -> Self:
@@ -35,6 +38,9 @@ class FedRZO(Method):
         """
         from fedrzo.theory.problem import prescribed
 
+        # Here, since it takes time to estimate constants.
+        filled_in = dict.fromkeys(("stepsize", "smoothing", "local_steps"))
+        check_fit(cls.__name__, inspect.signature(cls.__init__), (cls,), filled_in | fields)
         return prescribed(cls, problem, budget, smoothing, constants, fields)
 
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:

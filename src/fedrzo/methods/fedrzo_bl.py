@@ -15,25 +15,15 @@ import numpy as np
 
 from fedrzo import directions
 from fedrzo.catchup import Either, Missed
-from fedrzo.client import Client, check_batch_size, take_steps
+from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Gathered, Reply, weighted_mean
 from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import (
-    Method,
-    Schedule,
-    at,
-    check_zeroth_order,
-    count,
-    method,
-    set_fields,
-    static,
-)
+from fedrzo.methods.base import Schedule, at, check_zeroth_order, count, method, set_fields, static
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import LowerClosing, close, run_lower
+from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower
 from fedrzo.methods.scalarplan import Record, check_communication, planned
 from fedrzo.methods.scalars import SendsScalars, initial_state, lost_track, padded, take
-from fedrzo.problems import Nonsmooth
 from fedrzo.smoothing import slope
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
@@ -107,36 +97,16 @@ class FedRZObl(LowerClosing, SendsScalars):
 
     def __post_init__(self) -> None:
         check_communication(self)
-        if isinstance(self.lower, Method) and not self.lower.serves_below:
-            raise InputError(
-                f"lower: {type(self.lower).__name__} cannot solve a lower level; use fz.FedRZOnn or fz.FedZO"
-            )
-        if not isinstance(self.lower, Method) or Nonsmooth not in self.lower.solves:
-            raise InputError(
-                f"lower: found {type(self.lower).__name__}; pass a single-level method such as fz.LocalSGD()"
-            )
-        below: Any = getattr(self.lower, "communication", "vectors")
-        if below != "vectors":
-            raise InputError(f'lower: found communication {below!r}; below, only "vectors" is available')
-        if not hasattr(self.lower, "plan") and self.lower_rounds is None:
-            raise InputError(f"lower_rounds: {type(self.lower).__name__} has no plan of its own; say how many rounds")
+        check_serves(self.lower, self.lower_rounds)
         check_zeroth_order(self)
         set_fields(self, lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"))
 
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, before anything starts."""
         super().check(problem)
-        name = type(self.lower).__name__
-        check_batch_size(getattr(self.lower, "batch_size", 1), problem.lower_data)
-        if self.lower.needs_gradients and getattr(problem.lower_fn, "is_blackbox", False):
-            raise InputError(
-                f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False"
-            )
+        check_solves(self.lower, problem)
         if self.closing and getattr(problem.lower_fn, "is_blackbox", False):
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
-        constrained = problem.lower_set is not None or problem.lower_set_fn is not None
-        if constrained and not self.lower.handles_constraints:
-            raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
 
     def prepare(self, problem: Any) -> FedRZObl:
         """Estimate the lower level's constants where they are needed and not given."""

@@ -12,6 +12,7 @@ import jax
 
 from fedrzo.client import FULL, Client, take_steps
 from fedrzo.federation import Federation, Reply
+from fedrzo.hardware import has_cuda
 from fedrzo.methods.base import (
     Schedule,
     State,
@@ -90,7 +91,7 @@ class FedRZOnn(SendsScalars):
         """Return several steps at once, where a GPU is at work and the problem's `pair` has a kernel for them; else None."""
         offered = getattr(getattr(client.level, "pair_fn", None), "kernel", None)
         simple = client.level.sets.free and self.directions == 1 and self.batch_size != FULL
-        if offered is None or not simple or jax.default_backend() != "gpu" or jax.device_count() > 1:
+        if offered is None or not simple or not has_cuda() or jax.device_count() > 1:
             return None
         return offered(client, x, self.batch_size, at(self.stepsize, client.own_round), self.smoothing)
 

@@ -1,4 +1,4 @@
-"""What a single-level method needs to serve as a lower level: constants, a plan of rounds and steps, and a closing check."""
+"""What a single-level method needs to serve as a lower level: who may, constants, a plan of rounds and steps, a closing check."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
+from fedrzo.client import Client, check_batch_size
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, at, batch, count, positive, set_fields
+from fedrzo.problems import Nonsmooth
 
 
 class Constants(NamedTuple):
@@ -120,6 +121,32 @@ def local_schedule(method: Any, client: Client) -> tuple[Any, Any]:
     if client.level.nested or not callable(method.local_steps):  # as many in every round of this solve
         return steps, client.own_round * steps
     return steps, jax.lax.fori_loop(0, client.round, lambda r, total: total + method.steps(r), 0)
+
+
+def check_serves(method: Any, rounds: Any) -> None:
+    """Refuse what cannot solve a lower level, whatever the problem; `rounds` is how many it is given, None for its own plan."""
+    if isinstance(method, Method) and not method.serves_below:
+        raise InputError(f"lower: {type(method).__name__} cannot solve a lower level; use fz.FedRZOnn or fz.FedZO")
+    if not isinstance(method, Method) or Nonsmooth not in method.solves:
+        raise InputError(f"lower: found {type(method).__name__}; pass a single-level method such as fz.LocalSGD()")
+    communication: Any = getattr(method, "communication", "vectors")
+    if communication != "vectors":
+        raise InputError(f'lower: found communication {communication!r}; below, only "vectors" is available')
+    if not hasattr(method, "plan") and rounds is None:
+        raise InputError(f"lower_rounds: {type(method).__name__} has no plan of its own; say how many rounds")
+
+
+def check_solves(method: Any, problem: Any) -> None:
+    """Refuse a method that cannot solve the lower level of this problem."""
+    name = type(method).__name__
+    check_batch_size(getattr(method, "batch_size", 1), problem.lower_data)
+    if method.needs_gradients and getattr(problem.lower_fn, "is_blackbox", False):
+        raise InputError(
+            f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False"
+        )
+    constrained = problem.lower_set is not None or problem.lower_set_fn is not None
+    if constrained and not method.handles_constraints:
+        raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
 
 
 def run_lower(federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None) -> jax.Array:

@@ -7,8 +7,9 @@ Mathematical Programming 198 (2023), 1153-1225.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NoReturn
 
+from fedrzo.errors import InputError
 from fedrzo.methods.base import method
 from fedrzo.methods.fedrzo_2s import FedRZO2s
 
@@ -29,3 +30,11 @@ class ZSOL(FedRZO2s):
     """
 
     local_steps: Any = dataclasses.field(default=1, init=False)
+
+    @classmethod
+    def from_theory(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: what the theory prescribes is a number of local steps, and here it is one."""
+        del args, kwargs
+        raise InputError(
+            "from_theory: ZSOL takes one local step a round, the theory prescribes how many; use fz.FedRZO2s"
+        )

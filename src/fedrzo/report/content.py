@@ -198,13 +198,18 @@ def _curve_values(shown: Picture) -> list[list[str]]:
     costs = [f"{embed.BUTTONS[axis.cost]}{f' [{axis.unit}]' if axis.unit else ''}" for axis in shown.axes]
     rows = [["curve", f"{shown.metric} at the start", "at the end", "95 % interval", "seeds", *costs]]
     for curve in shown.curves:
-        band = f"{number(curve.low[-1], 3)} to {number(curve.high[-1], 3)}" if curve.seeds > 1 else "one run"
-        end = [number(curve.mean[-1]), band if np.isfinite(curve.mean[-1]) else "none"]
+        end = [number(curve.mean[-1]), _interval(curve) if np.isfinite(curve.mean[-1]) else "none"]
         if curve.diverged:
             end[0] = f"diverged ({curve.diverged} of {curve.seeds})"
         spent = [_spent(curve, axis) for axis in shown.axes]
         rows.append([curve.label, number(curve.mean[0]), *end, str(curve.seeds), *spent])
     return rows
+
+
+def _interval(curve: Curve) -> str:
+    if curve.banded:
+        return f"{number(curve.low[-1], 3)} to {number(curve.high[-1], 3)}"
+    return f"runs: {', '.join(number(run[-1], 3) for run in curve.runs)}" if curve.runs else "one run"
 
 
 def _spent(curve: Curve, axis: Axis) -> str:

@@ -41,7 +41,9 @@ def curves_data(shown: Picture) -> dict[str, Any]:
         look = {"label": curve.label, "colours": [curve.colour, curve.dark_colour], "dash": list(curve.dash)}
         costs = {cost: numbers(values) for cost, values in curve.costs.items()}
         entry = {**look, "costs": costs, "mean": numbers(curve.mean)}
-        if curve.seeds > 1:
+        if curve.runs:
+            entry["runs"] = [numbers(run) for run in curve.runs]
+        if curve.banded:
             entry |= {"low": numbers(curve.low), "high": numbers(curve.high), "logLow": numbers(curve.log_low)}
         curves.append(entry)
     axes = {axis.cost: {"label": axis.label, "unit": axis.unit} for axis in shown.axes}

@@ -41,6 +41,12 @@
         bands.push({ x: xs, y: ys, mode: "lines", fill: "toself", line: { width: 0, color: colour }, fillcolor, hoverinfo: "skip" });
         interval = curve.low.map((low, k) => (low === null ? "" : `<br>95 %: ${short(low)} to ${short(curve.high[k])}`));
       }
+      if (curve.runs) { // too few for a band: they are drawn themselves, one after another in one trace
+        const gap = (values) => [...values, null];
+        const look = { mode: "lines", fill: "none", line: { width: 0.8, color: colour }, hoverinfo: "skip" };
+        bands.push({ x: curve.runs.flatMap(() => gap(x)), y: curve.runs.flatMap(gap), ...look });
+        interval = curve.mean.map((_, k) => `<br>runs: ${curve.runs.map((run) => (run[k] === null ? "none" : short(run[k]))).join(", ")}`);
+      }
       const dash = curve.dash.length ? curve.dash.map((length) => `${2 * length}px`).join(",") : "solid";
       const where = `${plain(axis.unit ? axis.unit : state.cost)}: %{x:,.6~g}`;
       const name = plain(curve.label);
@@ -73,7 +79,7 @@
     return {
       ...look(plot.clientHeight), hovermode: "closest", hoverdistance: 40, dragmode: drag, margin: { l: 10, r: 14, t: 10, b: 10 },
       xaxis: { ...line, ...range("x"), type: state.x, rangemode: "tozero", tickformat: "~s", nticks: 7, title: { text: data.axes[state.cost].label, standoff: 10 } },
-      yaxis: { ...line, ...range("y", limits), type: state.y, tickformat: "~g", nticks: 5, title: { text: plain(data.metric), standoff: 8 } },
+      yaxis: { ...line, ...range("y", limits), type: state.y, tickformat: "~g", nticks: 5, title: { text: plain(data.metric) + (state.y === "log" ? ", log scale" : ""), standoff: 8 } },
     };
   }
 

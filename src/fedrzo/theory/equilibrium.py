@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedrzo.arguments import told
 from fedrzo.methods.base import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
@@ -29,6 +30,7 @@ class TwoStagePlan(Plan):
         ]
 
 
+@told()
 def twostage(
     clients: int,
     dim: int,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedrzo.arguments import told
 from fedrzo.methods.base import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
@@ -44,6 +45,7 @@ class BilevelPlan(Plan):
         return [f"lower steps  up to {self.lower_steps:,} a call; communications in all: {cases}"]
 
 
+@told()
 def bilevel(
     clients: int,
     dim: int,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedrzo.arguments import told
+from fedrzo.constants import check_sign
 from fedrzo.errors import InputError, nearest
 from fedrzo.estimates import Estimates, estimate
+from fedrzo.hierarchical import Bilevel
 from fedrzo.problems import Problem
 from fedrzo.theory.equilibrium import twostage
 from fedrzo.theory.implicit import bilevel
@@ -24,6 +27,7 @@ NEEDED = {
 OPTIONS = ("budget", "epsilon", "gap", "stepsize", "local_steps", "inexactness")
 
 
+@told(seed="key")
 def for_problem(
     problem: Any, smoothing: float = SMOOTHING, *, radius: float = 1.0, key: int = 0, warn: bool = True, **given: Any
 ) -> Plan:
@@ -49,6 +53,9 @@ def for_problem(
     if "dissimilarity" not in given and (problem.sets.free or problem.sets.identical):
         given["dissimilarity"] = (0.0, 0.0 if problem.sets.free else 1.0)
     if any(name not in given for name in needed):
+        if isinstance(problem, Bilevel):
+            with problem.precision():
+                check_sign(problem)
         given = _careful(estimate(problem, radius=radius, key=key, warn=warn)) | given
     theorem: Any = {"nonsmooth": nonsmooth, "bilevel": bilevel, "twostage": twostage}[kind]
     chosen = {name: value for name, value in given.items() if name in (*needed, *OPTIONS)}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedrzo.arguments import told
 from fedrzo.methods.base import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
+@told()
 def nonsmooth(
     clients: int,
     dim: int,
@@ -95,11 +97,13 @@ def terms_of(
     return terms
 
 
+@told()
 def second_moment(dim: int, lipschitz: float) -> float:
     """Return 16 sqrt(2 pi) L0^2 n, the bound on the second moment of one two-point estimate that all three theorems use."""
     return 16 * LEVY * lipschitz**2 * dim
 
 
+@told()
 def consensus_bound(
     dim: int,
     smoothing: float,

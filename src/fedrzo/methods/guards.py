@@ -1,0 +1,101 @@
+"""What the parts of a method must return. They are looked at here, whatever engine calls them.
+
+So who writes a method of their own is told in one line what is wrong with it. What client steps return is looked at where they
+are run: see `fedrzo.federation.run_step`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedrzo.arguments import call_part, check_arrays, kind, mismatch
+from fedrzo.errors import InputError
+
+
+def guard(cls: type) -> None:
+    """Have the parts that a class of methods itself defines looked at whenever they return."""
+    solves: Any = cls.__dict__.get("solves", ())
+    if not isinstance(solves, tuple):
+        raise InputError(f"solves: {cls.__name__} has {kind(solves)}; write a tuple, such as solves = (fz.Bilevel,)")
+    for name, (takes, check) in PARTS.items():
+        part = cls.__dict__.get(name)
+        if inspect.isfunction(part):
+            setattr(cls, name, _guarded(name, part, takes, check))
+
+
+def _guarded(name: str, part: Callable, takes: str, check: Callable[..., None]) -> Callable:
+    @functools.wraps(part)
+    def guarded(self: Any, *arguments: Any) -> Any:
+        said = f"{name}: {type(self).__name__}.{name}"
+        found = call_part(part, said, takes, self, *arguments)
+        check(f"{said} returned", found, self, *arguments)
+        return found
+
+    return guarded
+
+
+def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> None:
+    del method, key
+    _has_x(said, found)
+    shape, wanted = np.shape(found.x), np.shape(problem.x0)
+    if shape != wanted:
+        raise InputError(f"{said} x of shape {shape}, where problem.x0 has shape {wanted}; start from problem.x0")
+
+
+def _next_state(said: str, found: Any, method: Any, federation: Any, state: Any, r: Any) -> None:
+    del method, federation, r
+    _has_x(said, found)
+    if wrong := mismatch(found, state):
+        raise InputError(f"{said} {wrong}; keep the structure, shapes and types of the state that it is given")
+
+
+def _has_x(said: str, found: Any) -> None:
+    if not hasattr(found, "x"):
+        raise InputError(
+            f"{said} {kind(found)}, without a field x; return a NamedTuple of arrays with one, such as fz.State(x)"
+        )
+    check_arrays(found, f"{said} a state that holds")
+
+
+def _memory(said: str, found: Any, method: Any, problem: Any) -> None:
+    del method, problem
+    check_arrays(found, f"{said} a memory that holds")
+
+
+def _same_method(said: str, found: Any, method: Any, *given: Any) -> None:
+    del given
+    if not isinstance(found, type(method)):
+        raise InputError(f"{said} {kind(found)}; return the method: self, or dataclasses.replace(self, ...)")
+
+
+def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
+    del method, state
+    if not isinstance(found, dict):
+        raise InputError(f"{said} {kind(found)}; return a dictionary of numbers by name")
+    check_arrays(found, f"{said} a dictionary that holds")
+    for name, value in found.items():
+        if np.shape(value) != ():
+            raise InputError(f"{said} {name!r} of shape {np.shape(value)}; return one number for each name")
+
+
+def _truth(said: str, found: Any, method: Any, state: Any) -> None:
+    del method, state
+    if np.shape(found) != () or np.dtype(getattr(found, "dtype", type(found))) != np.dtype(bool):
+        raise InputError(f"{said} {kind(found)}; return one truth value, such as jnp.all(...)")
+
+
+# By name: what a part is called with, and what is asked of what it returns.
+PARTS: dict[str, tuple[str, Callable[..., None]]] = {
+    "init": ("self, problem, key", _first_state),
+    "init_memory": ("self, problem", _memory),
+    "prepare": ("self, problem", _same_method),
+    "for_cohort": ("self, problem, size", _same_method),
+    "round": ("self, federation, state, r", _next_state),
+    "metrics": ("self, state", _numbers),
+    "healthy": ("self, state", _truth),
+}
