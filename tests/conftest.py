@@ -17,7 +17,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 LONG = """
     engines/test_ray_resume.py experiments/test_figures.py
     methods/test_bilevel_bias.py methods/test_decomfl.py methods/test_fedavg.py methods/test_fedbioacc.py methods/test_fedmspp.py
-    methods/test_fednest.py methods/test_fedprox.py methods/test_fedzo.py
+    methods/test_fednest.py methods/test_fedprox.py methods/test_fedrzo_bl_refusals.py methods/test_fedzo.py
     methods/test_gradient_methods.py methods/test_hypergradient.py methods/test_known_answers.py methods/test_local_sgda.py
     methods/test_memfbo.py methods/test_scaffnew.py methods/test_simfbo.py methods/test_zsol.py
     test_bench.py test_bench_communication.py test_bench_theory.py test_certify_interval.py test_estimates.py test_tuning.py

@@ -78,7 +78,7 @@ def ends(problem, steps, together, stepsize=METHOD.stepsize, batch_size=METHOD.b
     ("neurons", "pixels", "batch_size"),
     [
         pytest.param(1, 20, 2, id="in registers", marks=pytest.mark.slow),
-        pytest.param(3, 20, 2, id="in registers, several neurons"),
+        pytest.param(3, 20, 2, id="in registers, several neurons", marks=pytest.mark.slow),
         pytest.param(3, 20, 1, id="few clients"),
         pytest.param(18, 800, 2, id="in tiles"),
         pytest.param(17, 20, 3, id="in one tile and a bit", marks=pytest.mark.slow),
@@ -94,6 +94,7 @@ def test_a_kernel_takes_the_plain_steps(neurons, pixels, batch_size):
     assert np.all(moved > 30 * METHOD.stepsize * noise.rounding)
 
 
+@pytest.mark.slow
 def test_no_steps_lead_nowhere():
     """Where a schedule of local steps gives none, or a sweep's other run has more."""
     given = problem(18, 20)

@@ -78,6 +78,7 @@ def test_rounds_drawn_ahead_are_the_same(rounds: int, clients: int | None, monke
     assert all([len(call) for call in calls] == [1, 1] for calls in made)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_drawn_ahead_too() -> None:
     plain, drawn = (end([Wander(3), Wander(1)], 5, None, short) for short in (False, True))
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(drawn), strict=True):

@@ -60,7 +60,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [n if n == "gather" else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 @pytest.mark.parametrize("size", [None, pytest.param(5, marks=pytest.mark.slow)])
 def test_chunks_change_nothing(name, size):
     problem = toys.quadratic(clients=7, dim=5)

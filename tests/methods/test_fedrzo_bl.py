@@ -58,7 +58,10 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+OFTEN = ("sampled",)
+
+
+@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 def test_any_method_serves_as_the_lower_level(name):
     # An error of the lower level is multiplied by n / smoothing: a noisy one wants a larger smoothing, which a
     # quadratic does not mind.

@@ -99,8 +99,7 @@ def test_two_hundred_rounds_are_those_of_vectors(method, make):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["nn", pytest.param("nn, public sets", marks=pytest.mark.slow), "bl", pytest.param("2s", marks=pytest.mark.slow)],
+    "name", ["nn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nn, public sets", "bl", "2s"))]
 )
 def test_the_plain_engine_agrees(name):
     method, make = CASES[name]
