@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.arguments import call_user
+from fedrzo.compiling import in_one_piece
 from fedrzo.errors import InputError
 from fedrzo.keys import usual
 from fedrzo.pytrees import index, traced
@@ -132,7 +133,7 @@ class ClientData:
         return self._singles(rows, client), jnp.where(place < self.samples, weight, 0.0)
 
     def _rows(self, rows: Any) -> PyTree:
-        samples = index(self.flat, rows)
+        samples = in_one_piece(lambda rows, flat: index(flat, rows), rows, self.flat)
         if not self.is_wide:
             return samples
         return jax.tree.map(

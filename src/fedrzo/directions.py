@@ -15,7 +15,6 @@ yields must raise `VERSION`. They are the same bits in every engine and on every
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
@@ -23,12 +22,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.compiling import in_one_piece, stored
+
 VERSION = 2
 
 FRACTION = 13  # fractional bits of a normal number
 GUARD = 3  # more bits of the table's, cut away at the end
 NODES = 6  # log2 of the nodes per halving of the tail probability
 MANTISSA = 23 - NODES  # bits of a float32's mantissa between two nodes
+DROP = 10  # bits of an entry of the table that say how far the quantile falls to the next node
+SIGN = np.uint32(1 << 31)
 STRIDE = 0x9E3779B9  # how far neighbours are apart before their bits are mixed
 BLOCK = 1 << 15  # squares whose low halves can be added up in 32 bits
 
@@ -36,7 +39,7 @@ BLOCK = 1 << 15  # squares whose low halves can be added up in 32 bits
 def sphere(key: jax.Array, dim: int, radius: Any, dtype: Any) -> jax.Array:
     """Draw a vector uniform on the sphere of the given radius in R^dim."""
     z = integers(key, dim)
-    scale = _computed_once(lambda: inverse_length(z, dtype), jnp.zeros((), dtype))
+    scale = stored(lambda: inverse_length(z, dtype))
     return z.astype(dtype) * (jnp.asarray(radius, dtype) * scale)
 
 
@@ -47,19 +50,13 @@ def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
 
 def integers(key: jax.Array, dim: int) -> jax.Array:
     """Draw standard normals in units of 2^-13."""
-    return _computed_once(lambda: quantile(bits(key, dim)), jnp.zeros(dim, jnp.int32))
 
+    def in_three_passes(key: jax.Array) -> jax.Array:  # on a CPU, which vectorises all but a look at a table
+        place = stored(lambda: signed_tails(bits(key, dim)))
+        entry = _look_up(place)
+        return stored(lambda: between(entry, place))
 
-def _computed_once(value: Callable[[], jax.Array], like: jax.Array) -> jax.Array:
-    """Return a value, stored on a CPU: its compiler would compute it anew wherever it is used.
-
-    A choice of which the compiler cannot know how it ends keeps it from doing so. On a GPU it would wait for the host.
-    """
-
-    def chosen() -> jax.Array:
-        return jax.lax.cond(jax.lax.optimization_barrier(jnp.bool_(True)), value, lambda: like)
-
-    return jax.lax.platform_dependent(cpu=chosen, default=value)
+    return in_one_piece(in_three_passes, key)
 
 
 def bits(key: jax.Array, dim: int) -> jax.Array:
@@ -78,22 +75,43 @@ def hashed(places: jax.Array, first: jax.Array, last: jax.Array) -> jax.Array:
 
 def quantile(bits: jax.Array) -> jax.Array:
     """Return the normal quantiles that 32 random bits stand for, in units of 2^-13."""
-    node, beyond = nearest(bits)
-    value, drop = table()
-    return between(_take(value, node), _take(drop, node), beyond, bits)
+    place = signed_tails(bits)
+    return between(_look_up(place), place)
 
 
-def nearest(bits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the node of the table below a number's tail probability, and how far beyond the node it lies."""
-    # An odd number over 2^32 is the tail's probability; as a float, its exponent and first bits name the node below it.
-    tail = ((bits & np.uint32(0x7FFFFFFF)) | np.uint32(1)).astype(jnp.int32).astype(jnp.float32)
-    place = jax.lax.bitcast_convert_type(tail, jnp.int32)
-    return (place >> MANTISSA) - (127 << NODES), place & ((1 << MANTISSA) - 1)
+def tails(bits: jax.Array) -> jax.Array:
+    """Return tail probabilities, as the bits of floats: their exponent and first digits name a node of the table."""
+    # An odd number over 2^32 is the probability.
+    odd = ((bits & ~SIGN) | np.uint32(1)).astype(jnp.int32)
+    return jax.lax.bitcast_convert_type(odd.astype(jnp.float32), jnp.uint32)
 
 
-def between(value: jax.Array, drop: jax.Array, beyond: jax.Array, bits: jax.Array) -> jax.Array:
-    """Return the quantile between a node, of that value and drop, and the next; its sign is the bits' first."""
-    return with_sign(magnitude(value, drop, beyond), bits)
+def signed_tails(bits: jax.Array) -> jax.Array:
+    """Return tail probabilities, with the numbers' signs as theirs."""
+    return tails(bits) | (bits & SIGN)
+
+
+def node(tail: jax.Array) -> jax.Array:
+    """Return the node of the table below a tail probability."""
+    return (tail >> MANTISSA).astype(jnp.int32) - (127 << NODES)
+
+
+@jax.custom_batching.custom_vmap
+def _look_up(place: jax.Array) -> jax.Array:
+    entries = jnp.asarray(table()).at[node(place & ~SIGN)]
+    return stored(lambda: entries.get(mode="promise_in_bounds", wrap_negative_indices=False))
+
+
+@_look_up.def_vmap
+def _look_up_all(size: int, batched: list[bool], place: jax.Array) -> tuple[jax.Array, bool]:
+    """Look up rows as one: XLA does so in any case, and in a piece it would divide to find each number's row again."""
+    del size, batched
+    return _look_up(place.reshape(-1)).reshape(place.shape), True
+
+
+def between(entry: jax.Array, place: jax.Array) -> jax.Array:
+    """Return the quantiles between nodes of the table and the next, at tail probabilities and with their signs."""
+    return with_sign(magnitude(entry, place), place)
 
 
 def with_sign(z: jax.Array, bits: jax.Array) -> jax.Array:
@@ -101,23 +119,24 @@ def with_sign(z: jax.Array, bits: jax.Array) -> jax.Array:
     return jnp.where(bits >> 31 == 1, -z, z)
 
 
-def magnitude(value: jax.Array, drop: jax.Array, beyond: jax.Array) -> jax.Array:
-    """Return the absolute value of the quantile between a node, of that value and drop, and the next."""
+def magnitude(entry: jax.Array, place: jax.Array) -> jax.Array:
+    """Return the absolute values of the quantiles between nodes of the table and the next."""
+    value, drop = entry >> DROP, entry & ((1 << DROP) - 1)
+    beyond = (place & np.uint32((1 << MANTISSA) - 1)).astype(jnp.int32)
     return ((value - ((drop * beyond) >> MANTISSA)) >> GUARD) | 1
 
 
-def _take(table: np.ndarray, node: jax.Array) -> jax.Array:
-    return jnp.asarray(table).at[node].get(mode="promise_in_bounds")
-
-
 @functools.cache
-def table() -> tuple[np.ndarray, np.ndarray]:
-    """Return the quantile's absolute value at each node, and how far it falls to the next, in units of 2^-16."""
+def table() -> np.ndarray:
+    """Return each node's word: the quantile's absolute value, and how far it falls to the next node, in units of 2^-16."""
     per = 1 << NODES
     nodes = [2.0**e * (1 + j / per) for e in range(31) for j in range(per)] + [2.0**31]
     scale = 1 << (FRACTION + GUARD)
     values = np.array([round(-NormalDist().inv_cdf(node / 2**32) * scale) for node in nodes], np.int32)
-    return values, values - np.append(values[1:], 0).astype(np.int32)
+    drops = values - np.append(values[1:], 0).astype(np.int32)
+    assert drops.max() < 1 << DROP
+    assert values.max() < 1 << (31 - DROP)
+    return (values << DROP) | drops
 
 
 def inverse_length(z: jax.Array, dtype: Any) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 
 import jax
@@ -26,6 +27,11 @@ def idle_gpu(present: bool, backend: str, chosen: str | None) -> str | None:
         "GPU: found an NVIDIA device, but JAX computes on the CPU; run: pip install 'jax[cuda13]' (cuda12 for older drivers), or "
         "set JAX_PLATFORMS=cpu if the CPU is meant"
     )
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has_cuda() -> bool:

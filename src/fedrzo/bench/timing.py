@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.files import write_file
+from fedrzo.hardware import cores
 
 
 def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:
@@ -39,9 +39,8 @@ def medians(contestants: Mapping[str, Callable[[], Any]], repetitions: int) -> d
 
 def use_cores() -> list:
     """Return the devices; on a CPU one for each core that this process may use, unless JAX has started already."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", cores())
     return jax.devices()
 
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.compiling import LONG, compiler_options, unsplit
 from fedrzo.engines.ahead import Pace, pace_of, short_rounds
 from fedrzo.engines.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
-from fedrzo.engines.compiling import LONG, compiler_options
 from fedrzo.engines.progress import Progress
 from fedrzo.engines.spread import Spread, check_chunk, spread
 from fedrzo.engines.tally import Tally
@@ -94,7 +94,8 @@ def _advance(
     def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
         return _rounds(method, problem, key, carry, span, size, spread, pace)
 
-    return (jax.vmap(run) if many else run)(method, key, carry)
+    with unsplit(spread.one_core_each):
+        return (jax.vmap(run) if many else run)(method, key, carry)
 
 
 @functools.cache

@@ -5,7 +5,6 @@ A kernel has no constants: the table of quantiles is an argument, value and drop
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -14,17 +13,6 @@ import numpy as np
 from jax.experimental.pallas import triton as gpu
 
 from fedrzo import directions
-
-DROP_BITS = 10
-
-
-@functools.cache
-def packed_table() -> np.ndarray:
-    """Return the table of quantiles with both columns in one word."""
-    value, drop = directions.table()
-    assert drop.max() < 1 << DROP_BITS
-    assert value.max() < 1 << (31 - DROP_BITS)
-    return (value << DROP_BITS) | drop
 
 
 def integers(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any) -> jax.Array:
@@ -36,7 +24,7 @@ def magnitudes(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any)
     """Draw the absolute values of the direction's integers at the places `lane + offset`, and bits whose first is the sign.
 
     Args:
-        table: a reference to `packed_table`.
+        table: a reference to that of `fedrzo.directions`.
         words: the first and the last word of the direction's key.
         lane: places of any shape; where several tiles have the same, their product with the hash's first factor is shared.
         offset: of the tile.
@@ -46,9 +34,8 @@ def magnitudes(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any)
     else:
         ahead = offset.astype(jnp.uint32) * np.uint32(directions.STRIDE)
     bits = directions.hashed(lane.astype(jnp.uint32), words[0] + ahead, words[1])
-    node, beyond = directions.nearest(bits)
-    entry = gpu.load(table.at[node])
-    return directions.magnitude(entry >> DROP_BITS, entry & ((1 << DROP_BITS) - 1), beyond), bits
+    tail = directions.tails(bits)
+    return directions.magnitude(gpu.load(table.at[directions.node(tail)]), tail), bits
 
 
 def signed(z: jax.Array, bits: jax.Array) -> jax.Array:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from fedrzo.kernels.drawing import integers, packed_table
+from fedrzo import directions
+from fedrzo.kernels.drawing import integers
 from fedrzo.kernels.layout import Shape, Vector, inverse, numbers, row_of, warps_for
 
 
@@ -38,7 +39,7 @@ class Few(NamedTuple):
         sizes = (clients, ahead, shape.dim), (clients, ahead, shape.neurons + 1)
         results = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
         call = self._call("relu_directions", _draw, results, (ahead, clients), shape)
-        return tuple(call(*own, images, labels, jnp.asarray(packed_table()), jnp.zeros(1, jnp.int32)))
+        return tuple(call(*own, images, labels, jnp.asarray(directions.table()), jnp.zeros(1, jnp.int32)))
 
     def follow(self, own: tuple, images: jax.Array) -> jax.Array:
         """Return where the clients' steps lead."""

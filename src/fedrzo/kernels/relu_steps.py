@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from fedrzo.kernels.drawing import integers, packed_table
+from fedrzo import directions
+from fedrzo.kernels.drawing import integers
 from fedrzo.kernels.layout import Block, Shape, Vector, apart, inverse, numbers, row_of, stacked, two
 
 
@@ -29,7 +30,7 @@ def steps(block: Block, images: jax.Array, labels: jax.Array, shape: Shape, inte
         interpret=interpret,
         name="relu_steps",
     )
-    return call(*block, images, labels, jnp.asarray(packed_table()), jnp.zeros(1, jnp.int32))
+    return call(*block, images, labels, jnp.asarray(directions.table()), jnp.zeros(1, jnp.int32))
 
 
 class Drawn(NamedTuple):

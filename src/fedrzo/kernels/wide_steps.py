@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
+from fedrzo import directions
 from fedrzo.kernels import wide_tiles
-from fedrzo.kernels.drawing import packed_table
 from fedrzo.kernels.layout import Block
 
 LARGEST_BATCH, LARGEST_NEURONS = 64, 512  # whose products fit on the chip, and whose w the second kernel writes out
@@ -36,7 +36,7 @@ def steps(
 ) -> jax.Array:
     """Return where the clients' steps lead."""
     start, walk, judge, finish = _kernels(block, shape, interpret)
-    table, cut = jnp.asarray(packed_table()), shape.neurons * shape.pixels
+    table, cut = jnp.asarray(directions.table()), shape.neurons * shape.pixels
     draws = block.samples, block.first, block.last, block.count
 
     def step(carry: tuple, go: Any = walk) -> tuple:
