@@ -98,8 +98,11 @@ def node(tail: jax.Array) -> jax.Array:
 
 @jax.custom_batching.custom_vmap
 def _look_up(place: jax.Array) -> jax.Array:
-    entries = jnp.asarray(table()).at[node(place & ~SIGN)]
-    return stored(lambda: entries.get(mode="promise_in_bounds", wrap_negative_indices=False))
+    def look() -> jax.Array:
+        entry = jnp.asarray(table()).at[node(place & ~SIGN)]
+        return entry.get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+    return stored(look)
 
 
 @_look_up.def_vmap
