@@ -18,7 +18,9 @@ from fedrzo.methods.base import Method, parts
 from fedrzo.pytrees import describe, rebuild
 
 PyTree = Any
-KINDS = "fiub"  # floats, integers, unsigned integers, booleans
+# What may travel, by name: NumPy itself would read more into a name than a type.
+NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+DTYPES = {dtype.str: dtype for dtype in (np.dtype(name).newbyteorder("<") for name in NUMBERS)}
 MAX_HEADER = 1 << 24
 
 
@@ -63,8 +65,8 @@ def unpack(payload: bytes, types: dict[str, type] | None = None) -> tuple[dict[s
 def _arrays(described: list, payload: bytes, start: int) -> list[np.ndarray]:
     leaves = []
     for name, shape in described:
-        dtype = np.dtype(name)
-        if dtype.kind not in KINDS or not all(type(length) is int and length >= 0 for length in shape):
+        dtype = DTYPES.get(name)
+        if dtype is None or not all(type(length) is int and length >= 0 for length in shape):
             raise WireError(f"found an array of type {name!r} and shape {shape!r}")
         count = math.prod(shape)
         stop = start + count * dtype.itemsize
