@@ -53,8 +53,9 @@ class Case:
 def suite(case: Case) -> Any:
     """Return one parametrised test that puts a case through every check."""
 
-    family = type(case.method).__name__.startswith("FedRZO")  # others leave what takes longest to `make test-slow`
-    checks = [pytest.param(c, marks=pytest.mark.slow if c in LONG and not family else ()) for c in CHECKS]
+    # Algorithm 1 goes through all at once; others leave what takes longest to `make test-slow`.
+    first = type(case.method).__name__ == "FedRZOnn" and case.method.communication != "scalars"
+    checks = [pytest.param(c, marks=pytest.mark.slow if c in LONG and not first else ()) for c in CHECKS]
 
     @pytest.mark.parametrize("check", checks, ids=lambda check: check.__name__)
     def test(check: Callable, tmp_path: Any) -> None:

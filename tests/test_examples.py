@@ -126,9 +126,8 @@ def test_ray_gives_the_numbers_of_the_simulation(numbers):
     assert numbers["bytes up and down, ray"] == numbers["bytes up and down, simulation"] > 0
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "call_centres" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_notebook_shows_its_figure(name, tmp_path):
     if name == "torch_training":
         pytest.importorskip("torch")

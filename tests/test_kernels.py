@@ -80,7 +80,7 @@ def ends(problem, steps, together, stepsize=METHOD.stepsize, batch_size=METHOD.b
         pytest.param(1, 20, 2, id="in registers", marks=pytest.mark.slow),
         pytest.param(3, 20, 2, id="in registers, several neurons", marks=pytest.mark.slow),
         pytest.param(3, 20, 1, id="few clients"),
-        pytest.param(18, 800, 2, id="in tiles"),
+        pytest.param(18, 800, 2, id="in tiles", marks=pytest.mark.slow),
         pytest.param(17, 20, 3, id="in one tile and a bit", marks=pytest.mark.slow),
     ],
 )

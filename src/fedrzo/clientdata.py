@@ -133,7 +133,10 @@ class ClientData:
         return self._singles(rows, client), jnp.where(place < self.samples, weight, 0.0)
 
     def _rows(self, rows: Any) -> PyTree:
-        samples = in_one_piece(lambda rows, flat: index(flat, rows), rows, self.flat)
+        if jnp.shape(jax.tree.leaves(self.flat)[0])[0] == 1:  # a piece would not read which row
+            samples = index(self.flat, rows)
+        else:
+            samples = in_one_piece(lambda rows, flat: index(flat, rows), rows, self.flat)
         if not self.is_wide:
             return samples
         return jax.tree.map(

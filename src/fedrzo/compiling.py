@@ -74,8 +74,8 @@ def in_one_piece(function: Callable[..., PyTree], small: PyTree, *large: PyTree)
 
     Args:
         function: arithmetic and lookups: no sums, products or sorting, for which XLA calls a library.
-        small: an argument.
-        large: arguments that are none of the compiler's constants; a piece that is given one ends the process.
+        small: an argument, which must be read: XLA ends the process where a piece is given what it does not read, or a constant.
+        large: arguments that are no constants; where they are, there is no piece.
     """
     if not _unsplit.get() or not all(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(large)):
         return function(small, *large)
@@ -97,8 +97,8 @@ def pieces_work() -> bool:
             _unsplit.reset(token)
 
     try:
-        with jax.default_device(jax.devices("cpu")[0]):
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
             compiled = jax.jit(looked_up).lower(table, rows).compile()
             return bool((np.asarray(compiled(table, rows)) == 3 * rows).all())
-    except jax.errors.JaxRuntimeError:
+    except Exception:  # whatever it is: rounds can do without pieces
         return False

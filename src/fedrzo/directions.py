@@ -15,6 +15,7 @@ yields must raise `VERSION`. They are the same bits in every engine and on every
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
@@ -50,13 +51,7 @@ def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
 
 def integers(key: jax.Array, dim: int) -> jax.Array:
     """Draw standard normals in units of 2^-13."""
-
-    def in_three_passes(key: jax.Array) -> jax.Array:  # on a CPU, which vectorises all but a look at a table
-        place = stored(lambda: signed_tails(bits(key, dim)))
-        entry = _look_up(place)
-        return stored(lambda: between(entry, place))
-
-    return in_one_piece(in_three_passes, key)
+    return in_one_piece(lambda key: quantile(lambda: bits(key, dim)), key)
 
 
 def bits(key: jax.Array, dim: int) -> jax.Array:
@@ -73,10 +68,14 @@ def hashed(places: jax.Array, first: jax.Array, last: jax.Array) -> jax.Array:
     return x ^ (x >> 16)
 
 
-def quantile(bits: jax.Array) -> jax.Array:
-    """Return the normal quantiles that 32 random bits stand for, in units of 2^-13."""
-    place = signed_tails(bits)
-    return between(_look_up(place), place)
+def quantile(bits: Callable[[], jax.Array]) -> jax.Array:
+    """Return the normal quantiles that 32 random bits stand for, in units of 2^-13.
+
+    A CPU takes three passes, of which it vectorises all but the look at the table. The first also draws the bits.
+    """
+    place = stored(lambda: signed_tails(bits()))
+    entry = _look_up(place)
+    return stored(lambda: between(entry, place))
 
 
 def tails(bits: jax.Array) -> jax.Array:
@@ -96,8 +95,7 @@ def node(tail: jax.Array) -> jax.Array:
     return (tail >> MANTISSA).astype(jnp.int32) - (127 << NODES)
 
 
-@jax.custom_batching.custom_vmap
-def _look_up(place: jax.Array) -> jax.Array:
+def _entries(place: jax.Array) -> jax.Array:
     def look() -> jax.Array:
         entry = jnp.asarray(table()).at[node(place & ~SIGN)]
         return entry.get(mode="promise_in_bounds", wrap_negative_indices=False)
@@ -105,11 +103,17 @@ def _look_up(place: jax.Array) -> jax.Array:
     return stored(look)
 
 
+_look_up = jax.custom_batching.custom_vmap(_entries)
+
+
 @_look_up.def_vmap
-def _look_up_all(size: int, batched: list[bool], place: jax.Array) -> tuple[jax.Array, bool]:
-    """Look up rows as one: XLA does so in any case, and in a piece it would divide to find each number's row again."""
+def _look_up_rows(size: int, batched: list[bool], place: jax.Array) -> tuple[jax.Array, bool]:
+    """Look up rows as one, which XLA does in any case; in a piece it would divide to find each number's row again.
+
+    Not so rows of rows: devices may share the inner ones, and would have to exchange them.
+    """
     del size, batched
-    return _look_up(place.reshape(-1)).reshape(place.shape), True
+    return _entries(place.reshape(-1)).reshape(place.shape), True
 
 
 def between(entry: jax.Array, place: jax.Array) -> jax.Array:

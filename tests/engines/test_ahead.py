@@ -66,7 +66,10 @@ def end(methods: list, rounds: int, clients: int | None, short: bool) -> Any:
     return session.carry
 
 
-@pytest.mark.parametrize(("rounds", "clients"), [(3, None), (11, 3)], ids=["a few", "several blocks"])
+@pytest.mark.parametrize(
+    ("rounds", "clients"),
+    [pytest.param(3, None, id="a few"), pytest.param(11, 3, id="several blocks", marks=pytest.mark.slow)],
+)
 def test_rounds_drawn_ahead_are_the_same(rounds: int, clients: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     monkeypatch.setattr(ahead, "Replaying", lambda calls: made.append(calls) or Replaying(calls))

@@ -20,6 +20,7 @@ from fedrzo.engines.receive import Rules
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
+@pytest.mark.slow
 def test_no_mishap_of_one_client_reaches_the_average_and_it_comes_back():
     """One run through all of them. The client's process is killed, too, with SIGKILL, in the middle of its step."""
     plan = ("honest", "nan", "infinite", "shorter", "nested", "rougher", "larger", "raising", "killed", "honest")

@@ -161,6 +161,7 @@ def test_where_records_are_no_smaller_x_travels_down():
     assert last["download_bytes"] == 10 * CLIENTS * 10 * 8
 
 
+@pytest.mark.slow
 def test_fedrzo_bl_sends_one_number():
     method, make = CASES["bl"]
     problem = make()

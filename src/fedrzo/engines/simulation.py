@@ -94,7 +94,7 @@ def _advance(
     def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
         return _rounds(method, problem, key, carry, span, size, spread, pace)
 
-    with unsplit(spread.one_core_each):
+    with unsplit(spread.one_core_each and not many):  # rows of rows are looked up more slowly in a piece
         return (jax.vmap(run) if many else run)(method, key, carry)
 
 

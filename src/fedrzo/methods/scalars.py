@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from fedrzo.catchup import Either, Missed
 from fedrzo.client import Client, take_steps
+from fedrzo.compiling import unsplit
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import State
 from fedrzo.methods.fedrzo import FedRZO
@@ -161,7 +162,8 @@ def take(
     """Return the state after a round, from what the clients sent. Compiled by itself, for servers that are not compiled."""
     plan = method.scalars
     record = Record(key, ids.astype(jnp.int32), weights.astype(state.x.dtype), sent.small, jnp.uint32(0))
-    x = method.replay(state.x, record, r, sent.sends_large, sent.large)
+    with unsplit(False):  # what is compiled by itself is the same wherever it is called from
+        x = method.replay(state.x, record, r, sent.sends_large, sent.large)
     if not plan.kept:
         return state._replace(x=x)
     rows = jax.tree.map(
