@@ -100,6 +100,7 @@ def test_the_leader_finds_the_top_of_the_curve(numbers):
     assert numbers["certificate: gradient norm at most"] < 0.1
 
 
+@pytest.mark.slow
 @example("call_centres")
 def test_a_simulator_is_minimised_in_several_processes(numbers):
     assert numbers["callers lost, FedRZO [%]"] < numbers["callers lost, the same all day [%]"] - 5

@@ -135,6 +135,7 @@ def test_steps_go_on_over_several_blocks():
     assert np.abs(fused - plain).max() < 1e-5 < np.abs(plain - given.x0).max()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_one_kernel_too():
     """Stepsizes side by side, around clients side by side."""
     given, stepsizes = problem(2, clients=2), jnp.array([1e-3, 2e-3])

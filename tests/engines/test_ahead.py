@@ -89,6 +89,7 @@ def test_a_sweep_is_drawn_ahead_too() -> None:
     assert np.abs(plain.state.x[0] - plain.state.x[1]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_nothing_to_draw_ahead_is_no_obstacle() -> None:
     """Other methods' rounds are run several at a time, too."""
     plain, blocks = (end([fz.FedAvg(0.1, 2)], 5, None, short) for short in (False, True))

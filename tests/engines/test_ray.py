@@ -88,7 +88,7 @@ CASES = {
 }
 
 
-OFTEN = ("FedRZO_nn", "Scaffold, 2 of 3")
+OFTEN = ("FedRZO_nn",)
 
 
 @pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in CASES])

@@ -89,7 +89,7 @@ def test_a_run_that_does_not_resume_begins_anew(tmp_path):
         same_history(inprocess.run("memory", tmp_path, rounds=rounds), simulate("memory", rounds))
 
 
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_server_that_died_in_a_round_goes_on_to_the_same_x(every, tmp_path):
     """Nodes have answered a message of the third round that no server ever took: they forget what followed from it."""
     grid = inprocess.InProcessGrid(inprocess.silos("memory", tmp_path))
@@ -125,6 +125,7 @@ def test_a_server_that_died_before_it_wrote_a_row_writes_it(tmp_path):
     same_history(inprocess.run("memory", tmp_path, grid, rounds=4, resume=True), simulate("memory", 4))
 
 
+@pytest.mark.slow
 def test_another_run_of_an_experiment_begins_anew(tmp_path):
     grid = inprocess.InProcessGrid(inprocess.silos("memory", tmp_path))
     inprocess.run("memory", tmp_path, grid, rounds=2, seed=1)

@@ -89,6 +89,7 @@ def test_local_steps_may_change_from_round_to_round():
     assert list(np.diff(evaluations)) == [3 * 2 * h for h in (1, 2, 3, 1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_more_directions_cost_more_and_vary_less():
     problem = toys.quadratic(clients=2, dim=8)
 
@@ -127,6 +128,7 @@ def test_a_pytree_and_a_flat_vector_are_the_same_problem():
     np.testing.assert_allclose(np.concatenate([b.x["a"].ravel(), b.x["b"]]), a.x, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_random_synchronisation_is_uniform():
     """The stand-in for the theory's random iterate: chi-square over 400 seeds at 99.9 % confidence."""
     from scipy import stats

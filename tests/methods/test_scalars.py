@@ -116,7 +116,10 @@ def test_two_hundred_rounds_of_the_plain_engine():
     np.testing.assert_allclose(flat(scalars), flat(vectors), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("dim", "steps", "directions"), [(260, 20, 1), (3140, 20, 1), (1000, 5, 3)])
+@pytest.mark.parametrize(
+    ("dim", "steps", "directions"),
+    [(260, 20, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3140, 20, 1), (1000, 5, 3)))],
+)
 def test_a_replayed_round_in_float32_is_the_clients_own_within_four_ulp(dim, steps, directions):
     problem = quadratic(fz.sets.Public(fz.sets.Box(-0.5, 0.5)), dim, dtype=np.float32)
     method = fz.FedRZOnn(1e-4, 0.01, steps, 2, directions, communication="scalars").for_cohort(problem, CLIENTS)
