@@ -77,7 +77,7 @@ def test_a_compiler_that_cannot_make_pieces_is_found_out(monkeypatch, broken):
             raise jax.errors.JaxRuntimeError("INTERNAL: no such thing")
         return function(*arguments) + 1
 
-    monkeypatch.setattr(compiling, "in_one_piece", bad)
+    monkeypatch.setattr(compiling, "_piece", bad)
     assert not pieces_work.__wrapped__()
 
 

@@ -79,6 +79,10 @@ def in_one_piece(function: Callable[..., PyTree], small: PyTree, *large: PyTree)
     """
     if not _unsplit.get() or not all(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(large)):
         return function(small, *large)
+    return _piece(function, small, *large)
+
+
+def _piece(function: Callable[..., PyTree], small: PyTree, *large: PyTree) -> PyTree:
     # What it returns is stored, since XLA cannot compile a piece that ends with an operation which it means to split.
     piece = jax.jit(lambda *arguments: stored(lambda: function(*arguments)))
     return set_xla_metadata(piece(stored(lambda: small), *large), **PIECE)
@@ -90,11 +94,7 @@ def pieces_work() -> bool:
     table, rows = np.arange(7, dtype=np.int32), np.arange(1 << 16, dtype=np.int32).reshape(8, -1) % 7
 
     def looked_up(table: jax.Array, rows: jax.Array) -> jax.Array:
-        token = _unsplit.set(True)
-        try:
-            return jax.vmap(lambda row: in_one_piece(lambda row, table: 3 * table[row], row, table))(rows)
-        finally:
-            _unsplit.reset(token)
+        return jax.vmap(lambda row: _piece(lambda row, table: 3 * table[row], row, table))(rows)
 
     try:
         with jax.default_device(jax.local_devices(backend="cpu")[0]):

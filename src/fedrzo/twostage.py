@@ -139,11 +139,11 @@ class TwoStage(Hierarchical):
         sizes = jnp.asarray(data.sizes)
         owner = jnp.repeat(jnp.arange(data.clients), sizes, total_repeat_length=data.samples)
 
-        def stored(rows: jax.Array) -> PyTree:
+        def fetch(rows: jax.Array) -> PyTree:
             samples = index(data.flat, rows)
             return samples if data.fixed is None else (samples, index(data.fixed, owner[rows]))
 
-        return stored, (clients / sizes)[owner]
+        return fetch, (clients / sizes)[owner]
 
     def lower(self, x: PyTree, xi: PyTree) -> PyTree:
         """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""

@@ -41,7 +41,7 @@ def magnitudes(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any)
 def signed(z: jax.Array, bits: jax.Array) -> jax.Array:
     """Return absolute values with their signs, as floats: the sign is a bit, so this takes fewer operations than a choice."""
     place = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.uint32)
-    return jax.lax.bitcast_convert_type(place ^ (bits & np.uint32(1 << 31)), jnp.float32)
+    return jax.lax.bitcast_convert_type(place ^ (bits & directions.SIGN), jnp.float32)
 
 
 def halves(z: jax.Array) -> tuple[jax.Array, jax.Array]:
