@@ -11,6 +11,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Many tests compile the same programs: keep them, for the other workers and for the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# For processes that tests start; pyproject.toml says the same to pytest itself, and why.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
 # CI has twenty minutes on two cores, and most of a test's time is compilation. Files that take longest, and whose subject is
 # checked more briefly elsewhere, belong to `make test-slow` as a whole.

@@ -1,5 +1,6 @@
 """What a user sees beside numbers: Ctrl-C, progress, what objects say of themselves, completion, hints, quick imports."""
 
+import gc
 import os
 import pty
 import re
@@ -16,6 +17,7 @@ import pytest
 import fedrzo as fz
 from fedrzo import hardware, progress
 from fedrzo.checkpoint import NAME
+from fedrzo.interrupt import AGAIN, Interrupt
 from fedrzo.zoo import toys
 
 METHOD = fz.FedRZOnn(0.02, 0.1, 3)
@@ -110,6 +112,41 @@ def test_a_second_ctrl_c_does_not_wait():
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert out.startswith("stopped after round 0 of 1000000; nothing was kept; pass checkpoint=FOLDER")
+
+
+def interrupt_me(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class Finalised:
+    def __del__(self):
+        interrupt_me()
+
+
+def collected():
+    gc.callbacks.append(interrupt_me)
+    gc.collect()
+
+
+def twice(told, ignoring):
+    with Interrupt(told.append):
+        interrupt_me()
+        ignoring()
+        for _ in range(1000):
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("ignoring", [collected, Finalised], ids=["collector", "finaliser"])
+def test_a_second_ctrl_c_is_not_lost_where_python_ignores_exceptions(ignoring):
+    callbacks, before = list(gc.callbacks), signal.signal(signal.SIGINT, signal.default_int_handler)
+    told = []
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            twice(told, ignoring)
+        assert told == [AGAIN]
+    finally:
+        gc.callbacks[:] = callbacks
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupted_sweep_has_a_sweep_so_far():

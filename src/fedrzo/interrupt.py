@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import gc
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
@@ -28,6 +31,7 @@ class Interrupt:
         self.asked = False
         self._tell = tell
         self._before: Any = None
+        self._left = False
 
     def __enter__(self) -> Interrupt:
         in_main = threading.current_thread() is threading.main_thread()
@@ -38,11 +42,30 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left = True
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if not self.asked:
+            self.asked = True
+            self._tell(AGAIN)
+        elif _is_ignored(frame):
+            _thread.start_new_thread(self._press_again, ())  # not from here: it would arrive here, too
+        else:
             signal.default_int_handler(number, frame)
-        self.asked = True
-        self._tell(AGAIN)
+
+    def _press_again(self) -> None:
+        time.sleep(0.05)
+        if not self._left:
+            _thread.interrupt_main()
+
+
+def _is_ignored(frame: FrameType | None) -> bool:
+    """Tell whether Python would ignore an exception raised here: in a callback of its collector (JAX has one) or a finaliser."""
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
