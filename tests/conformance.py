@@ -209,6 +209,8 @@ def descends_on_the_toy(case: Case, tmp_path: Any) -> None:
 LONG = (
     state_and_memory_are_arrays_of_stable_structure,
     simulation_equals_loop_with_partial_participation,
+    resume_equals_no_stop,
+    counted_bytes_are_the_bytes_that_crossed,
     declared_evaluations_are_those_that_happen,
 )
 CHECKS = [

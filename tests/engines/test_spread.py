@@ -70,7 +70,7 @@ print("ok")
 @pytest.mark.parametrize(("script", "devices"), [(SCRIPT, 8), (SPECIAL, 2)], ids=["many", "special cases"])
 def test_clients_are_shared_among_devices(script, devices):
     """Forced CPU devices give the numbers of one, and each really holds its share of the clients."""
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=180)
     assert done.stdout.strip() == "ok", done.stderr
