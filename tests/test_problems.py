@@ -150,6 +150,14 @@ def test_bad_lower_levels_are_refused_by_name(changes, message):
     [
         ({"pair": 3}, "pair: found int, which cannot be called; pass a function"),
         ({"metrics": [max], "test": np.ones((1, 2))}, "metrics: found list; pass a dictionary of functions by name"),
+        (
+            {"metrics": {"round": max}, "test": np.ones((1, 2))},
+            "metrics: found 'round', a column that the history has already; pass another name",
+        ),
+        (
+            {"monitored": {"loss": max}},
+            "monitored: found 'loss', a column that the history has already; pass another name",
+        ),
         ({"monitored": [max]}, "monitored: found list; pass a dictionary of functions by name"),
         ({"monitored": {"own": lambda x: x[0]}}, "monitored: own: calling own(x, batch) failed"),
         ({"monitored": {"own": lambda x, batch: x}}, "monitored: own: found shape (2,); it must return one number"),

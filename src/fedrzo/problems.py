@@ -23,8 +23,18 @@ from fedrzo.errors import InputError
 from fedrzo.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.monitor import mean, mean_loss, worst_distance
 from fedrzo.pytrees import traced
+from fedrzo.results import COLUMNS, WIRE_COLUMNS
 
+TAKEN = {*COLUMNS, *WIRE_COLUMNS, "loss", "feasibility", "test_loss"}  # columns that a metric may not be named after
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
+
+
+def columns(functions: Any, argument: str) -> tuple[tuple[str, Callable], ...]:
+    """Return functions with their names, each of which is to be a column of the history, or say why one cannot be."""
+    found = check_functions(functions, argument)
+    if taken := sorted(TAKEN.intersection(dict(found))):
+        raise InputError(f"{argument}: found {taken[0]!r}, a column that the history has already; pass another name")
+    return found
 
 
 class Problem:
@@ -53,7 +63,7 @@ class Problem:
         self.weights = weights
         self.client_weights = client_weights(weights, data)
         self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
-        self.metrics = check_functions(metrics, "metrics")
+        self.metrics = columns(metrics, "metrics")
         if self.metrics and test is None:
             raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
         self.name = name or type(self).__name__
@@ -168,7 +178,7 @@ class Nonsmooth(Problem):
     ) -> None:
         super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
         self.pair_fn = None if pair is None else check_function(pair, "pair")
-        self.monitored = check_functions(monitored, "monitored")
+        self.monitored = columns(monitored, "monitored")
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""
