@@ -1,5 +1,6 @@
 """What a user sees beside numbers: Ctrl-C, progress, what objects say of themselves, completion, hints, quick imports."""
 
+import contextlib
 import dataclasses
 import gc
 import os
@@ -28,10 +29,21 @@ def go(rounds, **options):
     return fz.run(METHOD, toys.quadratic(3, 4), rounds, **options)
 
 
-def start(code, *args, **options):
-    code = f"import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"  # background jobs ignore it
-    command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+@pytest.fixture
+def start():
+    """Start Python with some code; what still runs at the end of a test is ended."""
+    with contextlib.ExitStack() as stack:
+
+        def run(code, *args):
+            # A background job would ignore Ctrl-C.
+            code = f"import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
+            command = [sys.executable, "-c", code, *map(str, args)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield run
 
 
 STORED = """
@@ -42,7 +54,7 @@ fz.run(fz.FedRZOnn(0.02, 0.1, 3), toys.quadratic(3, 4), 100_000, checkpoint=sys.
 """
 
 
-def test_ctrl_c_stores_the_run_says_how_to_go_on_and_loses_nothing(tmp_path):
+def test_ctrl_c_stores_the_run_says_how_to_go_on_and_loses_nothing(start, tmp_path):
     process = start(STORED, tmp_path)
     deadline = time.monotonic() + 60
     while not (tmp_path / NAME).exists() and time.monotonic() < deadline:
@@ -73,7 +85,7 @@ except KeyboardInterrupt as stop:
 """
 
 
-def test_ctrl_c_inside_compiled_rounds_keeps_the_result_without_a_checkpoint(tmp_path):
+def test_ctrl_c_inside_compiled_rounds_keeps_the_result_without_a_checkpoint(start, tmp_path):
     process = start(KEPT, tmp_path)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
@@ -103,7 +115,7 @@ except KeyboardInterrupt as stop:
 """
 
 
-def test_a_second_ctrl_c_does_not_wait():
+def test_a_second_ctrl_c_does_not_wait(start):
     process = start(TWICE)
     assert process.stdout.readline() == "ready\n"
     for _ in range(2):
