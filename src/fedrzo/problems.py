@@ -23,9 +23,8 @@ from fedrzo.errors import InputError
 from fedrzo.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.monitor import mean, mean_loss, worst_distance
 from fedrzo.pytrees import traced
-from fedrzo.results import COLUMNS, WIRE_COLUMNS
+from fedrzo.results import TAKEN
 
-TAKEN = {*COLUMNS, *WIRE_COLUMNS, "loss", "feasibility", "test_loss"}  # columns that a metric may not be named after
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
 

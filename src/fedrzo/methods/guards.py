@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrzo.arguments import call_part, check_arrays, kind, mismatch
 from fedrzo.errors import InputError
+from fedrzo.results import TAKEN
 
 
 def guard(cls: type) -> None:
@@ -79,6 +80,8 @@ def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
         raise InputError(f"{said} {kind(found)}; return a dictionary of numbers by name")
     check_arrays(found, f"{said} a dictionary that holds")
     for name, value in found.items():
+        if name in TAKEN:
+            raise InputError(f"{said} {name!r}, a column that the history has already; return another name")
         if np.shape(value) != ():
             raise InputError(f"{said} {name!r} of shape {np.shape(value)}; return one number for each name")
 
