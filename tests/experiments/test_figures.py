@@ -113,7 +113,7 @@ def test_small_results_are_kept_too(tmp_path):
 
 
 def test_data_are_looked_for_before_anything_is_run(tmp_path, capsys):
-    assert main(["reproduce", "all", "--quick", "--data", str(tmp_path)]) == 2
+    assert main(["reproduce", "fig1", "--quick", "--data", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "mnist" in err.lower()

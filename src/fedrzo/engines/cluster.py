@@ -31,10 +31,9 @@ def connect(address: str | None) -> bool:
     host, port = _host_and_port(address)
     for name, value in (PRIVATE | LOCAL if address is None or host in (LOOPBACK, "localhost") else PRIVATE).items():
         os.environ.setdefault(name, value)
+    # In a notebook it asks for packages that nothing here needs, some versions as soon as they are imported.
+    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
     ray = require("ray", "ray")
-    logging.getLogger("ray.widgets").setLevel(
-        logging.WARNING
-    )  # in a notebook it asks for packages that nothing here needs
     if ray.is_initialized():
         joined = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", joined):
