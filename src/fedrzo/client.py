@@ -123,7 +123,7 @@ class Client:
         """
 
         def mean(batch: PyTree) -> jax.Array:
-            values, solutions = self.level.implicit(points, batch, solver, k)
+            values, solutions = self.level.implicit(points, batch, solver, k, self.index)
             return jnp.append(jnp.mean(values, axis=1), jnp.sum(solutions.steps) / values.shape[1])
 
         return self.mean(mean, batch)
@@ -158,6 +158,21 @@ class Client:
         shape = jax.eval_shape(lambda: function(*points, index(data.chunk(self.index, 0)[0], 0)))
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         return jax.lax.fori_loop(0, data.chunks(self.index), add, zeros)
+
+    def mean_and_worst(self, function: Any, batch: PyTree) -> tuple[jax.Array, jax.Array]:
+        """Return the mean and the largest over a batch's samples of `function(batch)`, which has them on its last axis."""
+        if not isinstance(batch, str):
+            values = function(batch)
+            return jnp.mean(values, axis=-1), jnp.max(values, axis=-1)
+
+        def add(k: Any, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            singles, weights = self.level.data.chunk(self.index, k)
+            values = jax.vmap(function)(singles)[..., 0]  # a place past the last sample holds the last one again
+            return found[0] + jnp.tensordot(weights, values, 1), jnp.maximum(found[1], jnp.max(values, axis=0))
+
+        shape = jax.eval_shape(lambda: function(index(self.level.data.chunk(self.index, 0)[0], 0))).shape[:-1]
+        start = jnp.zeros(shape), jnp.full(shape, -jnp.inf)
+        return jax.lax.fori_loop(0, self.level.data.chunks(self.index), add, start)
 
 
 class Together(NamedTuple):

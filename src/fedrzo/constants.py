@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,14 +15,27 @@ from fedrzo.client import FULL, Client
 from fedrzo.clientdata import Sampler
 from fedrzo.errors import InputError, warn
 from fedrzo.hierarchical import Minimax
-from fedrzo.methods.lower import Constants
+from fedrzo.methods.lower import FLOOR, Constants
 from fedrzo.monitor import mean_gradient
 
 DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
 POINTS = 3
-FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
+LARGEST, LEAST = 60, 200  # steps of power iteration for the largest and the least eigenvalue
 CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
 TINY = 1e-6  # a curvature that may be the rounding of a linear loss
+
+
+_spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradients spent on estimates", default=None)
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[list[int]]:
+    """Collect, one number for each estimate made inside, how many sample gradients it took; a Hessian product counts as one."""
+    token = _spent.set(found := [])
+    try:
+        yield found
+    finally:
+        _spent.reset(token)
 
 
 def single_level(problem: Any, convex: bool = True) -> Constants:
@@ -91,6 +107,10 @@ def _overall(found: np.ndarray) -> tuple[float, float]:
 
 def _at_points(probe: Any, problem: Any, x: jax.Array) -> np.ndarray:
     """Return the least and the largest eigenvalue at x and a few points around it, in rows."""
+    if (spent := _spent.get()) is not None:
+        data = problem.lower_data if probe is _lower_extremes else problem.data
+        samples = data.samples if hasattr(data, "samples") else data.clients * data.evaluation
+        spent.append(POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * samples)
     rng = np.random.default_rng(0)
     points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
     return np.array([probe(problem, point) for point in points])
@@ -128,8 +148,8 @@ def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.jvp(gradient, (x,), (v,))[1]
 
     # Power iteration ends inside the spectrum: a little is added to the largest, half is taken off a least that is positive.
-    largest = 1.05 * _power(product, x, 60)
-    least = largest - _power(lambda v: largest * v - product(v), x, 200)
+    largest = 1.05 * _power(product, x, LARGEST)
+    least = largest - _power(lambda v: largest * v - product(v), x, LEAST)
     return jnp.minimum(least, least / 2), largest
 
 

@@ -21,11 +21,12 @@ from fedrzo.arguments import told
 from fedrzo.constants import lower_level
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import Bilevel
+from fedrzo.mapconstants import measure
 from fedrzo.methods.base import constant, whole
 from fedrzo.problems import Problem
 from fedrzo.slopes import Slopes, slopes
 from fedrzo.startup import check_point
-from fedrzo.twostage import TwoStage, measure
+from fedrzo.twostage import TwoStage
 
 POINTS = 8  # around the given one, half of them at the radius, half inside
 OUTER = 256  # points for the sets, which cost no loss values
@@ -205,11 +206,9 @@ def _constants(problem: Any, x: np.ndarray) -> vi.Constants:
     moved = copy.copy(problem)
     moved.x0 = x
     if isinstance(problem, TwoStage):
-        measured = measure(moved)
+        measured = measure(moved).overall
         # A two-stage problem has measured its constants at x0 where the user gave none; what the user gave may be stricter.
-        return vi.Constants(
-            min(measured.mu, problem.modulus or measured.mu), max(measured.L, problem.smoothness or 0.0)
-        )
+        return vi.Constants(min(measured.mu, problem.modulus), max(measured.L, problem.smoothness))
     assert isinstance(problem, Bilevel)
     if getattr(problem.lower_fn, "is_blackbox", False):
         return _given(problem)

@@ -58,12 +58,27 @@ class Hierarchical(Problem):
         self.lower_domain = None
         if lower_domain is not None:
             self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), self.layout, "lower_domain")
-        self.modulus, self.smoothness = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
-        if self.modulus is not None and self.smoothness is not None and self.modulus > self.smoothness:
+        mu, L = self.given = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
+        if mu is not None and L is not None and mu > L:
             raise InputError(
                 f"modulus: found {modulus}, above smoothness {smoothness}; no function is more convex than it is smooth: check "
                 "both, or leave them out to have them estimated"
             )
+
+    @property
+    def estimated(self) -> bool:
+        """Whether a constant of the lower level is measured, since the user did not give both."""
+        return None in self.given
+
+    @property
+    def modulus(self) -> float | None:
+        """The mu that the user gave."""
+        return self.given[0]
+
+    @property
+    def smoothness(self) -> float | None:
+        """The L that the user gave."""
+        return self.given[1]
 
     def value(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:  # type: ignore[override]
         """Return the upper loss of one batch at flat x and y."""

@@ -165,6 +165,7 @@ class Job:
     def _append_rows(self) -> None:
         metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
         for i, (history, cost) in enumerate(zip(self.histories, costs, strict=True)):
+            cost = cost.plus(gradients=self.case.estimating[i])
             tuning = self.case.tunings[i]
             if tuning is not None and self.session.round > 0:  # row 0 is the start, which nothing was spent on
                 cost = cost.plus(**tuning.cost._asdict())

@@ -43,6 +43,7 @@ class Problem:
     nested = False
     hierarchical = False
     usual = "FedRZOnn"  # the method to take where none is named
+    measured_gradients = 0  # that measuring a lower level's constants took
 
     def __init__(
         self,
@@ -106,6 +107,12 @@ class Problem:
         """Return value(x+v) - value(x-v); both points go in one call, which a vectorised black box can exploit."""
         plus, minus = jax.vmap(self.value, in_axes=(0, None))(jnp.stack([x + v, x - v]), batch)
         return plus - minus
+
+    def moved_to(self, x0: np.ndarray) -> Any:
+        """Return this problem with another starting point, a flat vector."""
+        moved = copy.copy(self)
+        moved.x0 = x0
+        return moved
 
     def part(self, clients: Sequence[int]) -> Any:
         """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""

@@ -17,6 +17,7 @@ from fedrzo import engines
 from fedrzo.arguments import check_row_function, kind, told
 from fedrzo.certify.stopping import Certified
 from fedrzo.checkpoint import refuse_stored
+from fedrzo.constants import counting
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
 from fedrzo.hardware import warn_of_idle_gpu
@@ -141,6 +142,9 @@ class Case:
     eval_every: int
     stop: Callable[[Row], bool] | Certified | None = None
     tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
+    estimating: list[int] = dataclasses.field(
+        default_factory=list
+    )  # gradients that estimating constants took; likewise
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -225,7 +229,7 @@ def _run(
         problem = feasible_start(case.problem)
         check_start(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
-        methods = [method.prepare(problem).for_cohort(problem, size) for method in case.methods]
+        methods = [_prepared(case, method, problem).for_cohort(problem, size) for method in case.methods]
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
@@ -243,6 +247,14 @@ def _run(
             return pack(job.results(engine.name))
         finally:
             session.close()
+
+
+def _prepared(case: Case, method: Method, problem: Any) -> Any:
+    """Return a method with what it takes from the problem, and note what estimating that took."""
+    with counting() as spent:
+        prepared = method.prepare(problem)
+    case.estimating.append(sum(spent) + problem.measured_gradients)
+    return prepared
 
 
 def _check_order(method: Any, problem: Any) -> None:

@@ -42,7 +42,7 @@ def feasible_start(problem: Any) -> Any:
     distance = 0.0 if problem.sets.free else float(measure(problem, x0))
     moved = copy.copy(problem)
     if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
-        moved.x0 = np.asarray(problem.project(x0))
+        moved = problem.moved_to(np.asarray(problem.project(x0)))
         left = float(measure(problem, jnp.asarray(moved.x0)))
         if left > 1e-3 * (1 + float(np.linalg.norm(moved.x0))):
             raise InputError(

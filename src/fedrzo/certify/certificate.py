@@ -14,8 +14,8 @@ class LowerQuality:
     """How well the lower level was solved, at x and at points around it.
 
     Attributes:
-        residual: of the lower level's optimality conditions; the worst client's mean over scenarios for `TwoStage`.
-        error: the bound on ||y - y(x)|| that follows from it and the modulus.
+        residual: of the lower level's optimality conditions; the worst scenario's of any client for `TwoStage`.
+        error: the bound on ||y - y(x)|| that follows from it and the modulus; likewise the worst scenario's.
         slope: L, the largest slope of a client's loss in y that was met at x and near it; None for a black box.
         effect: how far that error can move the gradient: n/eta times L times the error. None for a black box.
         share: the effect as a part of the width of the norm's interval; all of it at most.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import math
@@ -21,10 +20,10 @@ from fedrzo.certify.inspection import Facts, Inspection
 from fedrzo.certify.interval import BLOCKS, LEAST, Estimate, Outcome, adaptive, drive, estimate
 from fedrzo.certify.nearest import distance_to_all
 from fedrzo.certify.sampling import Sampling
+from fedrzo.constants import counting
 from fedrzo.errors import InputError
 from fedrzo.federation import Cost
 from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.lower import error_factor
 from fedrzo.problems import Problem
 from fedrzo.startup import check_point, check_start
 
@@ -70,15 +69,16 @@ def certify(
     point = check_point(problem, x, "x")
     check_numbers(directions, width, max_directions, confidence, threshold)
     with problem.precision():
-        moved = copy.copy(problem)
-        moved.x0 = point
+        moved = problem.moved_to(point)
         if problem.hierarchical:
             with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
                 warnings.filterwarnings("ignore", "y0: found")
                 moved.y0 = moved.feasible_lower()  # type: ignore[attr-defined]
-        program = sampling_program(moved, smoothing, batch_size, lower)
+        with counting() as spent:
+            program = sampling_program(moved, smoothing, batch_size, lower)
         check_start(moved, program)
         bench = _Bench(moved, engines.get(engine), _key(key), program)
+        bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
         facts = bench.inspect()
         if width is None:
             size = max(math.ceil(directions / BLOCKS), LEAST)
@@ -181,9 +181,9 @@ def _lower_notes(problem: Any, lower: LowerQuality | None) -> list[str]:
         notes.append(
             "the upper loss is a black box, so its slope in y is unknown: the lower level's effect has no bound"
         )
-    if isinstance(problem, Bilevel) and (problem.modulus is None or problem.smoothness is None):
+    if problem.hierarchical and problem.estimated:
         notes.append(
-            "the lower level's modulus or smoothness was estimated, and its error bound is as good as they are"
+            "the lower level's modulus or smoothness was estimated near x, and its error bound is as good as they are"
         )
     if isinstance(problem, Bilevel) and not hasattr(problem.lower_data, "sizes"):
         notes.append("the lower level's residual is itself an estimate: its data are drawn on demand")
@@ -203,7 +203,7 @@ def _lower_quality(bench: _Bench, facts: Facts, eta: float, norm: tuple[float, f
     slope, error = float(facts.slope), max(float(facts.error), bench.lower_error)
     residual, moved = float(facts.residual), float(facts.shift)
     if bench.program.federated:  # one y for all clients
-        residual, moved = error / error_factor(bench.program.constants), slope * error
+        residual, moved = error * float(bench.program.constants.modulus), slope * error
     if not math.isfinite(slope):
         return LowerQuality(residual, error, None, None, None)
     effect = bench.problem.dim / eta * moved

@@ -30,7 +30,7 @@ class Facts(NamedTuple):
         loss: the mean size of the clients' losses at x, for the rounding error.
         error: the bound on ||y - y(x)||.
         slope: the largest slope of a client's loss in y.
-        residual: of each client's own lower level; 0 where the server solves it, for the bound tells it.
+        residual: of each client's own lower levels, the worst scenario's; 0 where the server solves it, for the bound tells it.
         shift: by how much such a client's error of y can move its loss; likewise.
     """
 
@@ -114,21 +114,22 @@ class Inspection(Lower):
         return Reply(jnp.stack([value, jnp.max(slopes)]), evaluations=size, gradients=len(slopes) * size)
 
     def scenarios(self, client: Client, key: jax.Array, memory: None, points: jax.Array) -> Reply:
-        """Return means over scenarios, the largest over the points: |loss|, bound, slope, residual, slope times bound."""
+        """Return, the largest over the points: mean |loss|, largest bound, slope and residual, mean of slope times bound."""
         del memory
         problem = client.level
 
         def figures(batch: Any) -> jax.Array:
-            values, found = problem.implicit(points, batch, self.lower, 1)
+            values, found = problem.implicit(points, batch, self.lower, 1, client.index)
             slopes = jnp.full_like(values, jnp.nan)
             if self.differentiable:
                 axis = 0 if problem.data.fixed is None else (0, None)
                 rise = jax.vmap(jax.vmap(jax.grad(problem.value, argnums=1), (None, 0, axis)), (0, 0, None))
                 slopes = jnp.linalg.norm(rise(points, found.y, batch), axis=-1)
-            bound = found.error_bound
-            rows = jnp.stack([jnp.abs(values), bound, slopes, found.residual, slopes * bound])
-            return jnp.mean(rows, axis=2)
+            bound = problem.bounds(points, batch, found)
+            return jnp.stack([jnp.abs(values), bound, slopes, found.residual, slopes * bound])
 
-        means = client.mean(figures, client.sample(key, self.batch_size))
+        mean, worst = client.mean_and_worst(figures, client.sample(key, self.batch_size))
+        # The loss moves by the mean over scenarios of what each can move; an error is the worst scenario's own.
+        seen = jnp.stack([mean[0], worst[1], worst[2], worst[3], mean[4]])
         size = client.cost(self.batch_size) * len(points)
-        return Reply(jnp.max(means, axis=1), evaluations=size, gradients=size if self.differentiable else 0)
+        return Reply(jnp.max(seen, axis=1), evaluations=size, gradients=size if self.differentiable else 0)

@@ -49,7 +49,8 @@ class Lower(LowerClosing, Method):
         """Solve the lower level at several points at once; a bound on the error of all solutions together comes along."""
         below = federation.lower(points, self.lower)
         y = run_lower(below, self.lower, jnp.tile(start, points.shape[0]), 0, None)
-        return close(below, self, y, self.constants)
+        found = close(below, self, y, (self.constants.modulus, self.constants.smoothness))
+        return found.y, found.error
 
     def received(self, client: Client, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the y that a client was sent, a row for each point, and whether they show that some Y(x) is empty."""

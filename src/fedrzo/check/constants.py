@@ -22,9 +22,7 @@ def constants(problem: Any, key: int) -> list[Finding]:
         return [Finding(OK, "lower", text)]
     blind = copy.copy(problem)
     if problem.hierarchical and hasattr(problem, "lower_fn"):
-        blind.modulus = blind.smoothness = (
-            None  # to be measured, not repeated; a two-stage problem has measured its own
-        )
+        blind.given = None, None  # to be measured, not repeated; a two-stage problem has measured its own
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         points = POINTS if not problem.hierarchical else LOWER_POINTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jax
@@ -11,8 +12,9 @@ import numpy as np
 from fedrzo.check.report import NOTE, OK, Finding
 from fedrzo.clientdata import ClientData
 from fedrzo.estimates import ball
+from fedrzo.mapconstants import measure
 from fedrzo.problems import INSIDE
-from fedrzo.twostage import EMPTY, TwoStage, lower_projection, probes
+from fedrzo.twostage import EMPTY, TwoStage
 
 UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
 POINTS = 8  # around x0, at which Y is looked at
@@ -98,8 +100,10 @@ def _lower_set(problem: Any, radius: float) -> Finding:
     return Finding(NOTE, "lower_constraint", text, facts)
 
 
-def _lower_violation(problem: Any, x: jax.Array) -> jax.Array:
-    return lower_projection(problem, problem.into_domain(x), probes(problem)[0], jnp.asarray(problem.y0, float))[1]
+def _lower_violation(problem: Any, x: jax.Array) -> float:
+    moved = copy.copy(problem)
+    moved.x0 = x
+    return measure(moved).violation
 
 
 @jax.jit

@@ -61,7 +61,7 @@ def own_part(file: UserFile, settings: Settings, client: int) -> Any:
     problem.sets = _sets(file, settings)
     problem.client_weights = np.ones(1)
     problem.test, problem.metrics = None, ()  # the server has those
-    return problem
+    return problem.moved_to(problem.x0)  # what depends on data is measured on this node's own
 
 
 def outline(file: UserFile, clients: int) -> Any:

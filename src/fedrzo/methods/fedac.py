@@ -15,14 +15,15 @@ from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Schedule, at, method, static
-from fedrzo.methods.lower import GradientMethod, Plan, local_schedule
+from fedrzo.methods.lower import GradientMethod, Plan, curvature_at, local_schedule
 
 
 class FedACState(NamedTuple):
-    """The server's x is the aggregate sequence, which is the output; w is the main sequence."""
+    """The server's x is the aggregate sequence, which is the output; w is the main sequence. Curvature: see `GradientState`."""
 
     x: jax.Array
     w: jax.Array
+    curvature: Any = None
 
 
 @method
@@ -58,7 +59,7 @@ class FedAC(GradientMethod):
     def init(self, problem: Any, key: jax.Array) -> FedACState:
         """Start both sequences at x0."""
         del key
-        return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0))
+        return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0), curvature_at(problem))
 
     def prepare(self, problem: Any) -> FedAC:
         """Estimate the constants; the coupling needs mu even where a stepsize is given."""
@@ -88,12 +89,15 @@ class FedAC(GradientMethod):
     def round(self, federation: Federation, state: FedACState, r: Any) -> FedACState:
         """Broadcast both sequences, local steps, average both."""
         del r
-        x, w = federation.average(self.client_steps, state.x, state.w)
-        return FedACState(x, w)
+        x, w = federation.average(self.client_steps, *state)
+        return state._replace(x=x, w=w)
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array) -> Reply:
+    def client_steps(
+        self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array, curvature: Any
+    ) -> Reply:
         """Accelerated local steps; x is the authors' w_ag."""
         del memory
+        self = self.knowing(curvature)
         steps, _ = local_schedule(self, client)
         eta = 1 / self.constants.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
         gamma, alpha, beta = self.coupling(eta, steps)

@@ -38,6 +38,7 @@ class BilevelState(NamedTuple):
         y: the last pair of lower solutions, end to end.
         start: where lower solves begin without a warm start.
         lower_error: a bound on the error of y.
+        curvature: mu and L of the lower level, corrected where closing steps show other ones; None where the user gave both.
         violation: by how much y breaks a constraint; positive only where Y is empty.
         records: where scalars travel, the latest rounds' (see `ScalarState`).
         first: for each client the first of them that it has not replayed.
@@ -48,6 +49,7 @@ class BilevelState(NamedTuple):
     start: jax.Array
     lower_error: jax.Array
     violation: jax.Array
+    curvature: Any = None
     records: Any = None
     first: Any = None
 
@@ -131,7 +133,8 @@ class FedRZObl(LowerClosing, SendsScalars):
         del key
         nothing = jnp.zeros((), jnp.result_type(float))
         pair = jnp.tile(jnp.asarray(problem.y0, float), 2)
-        state = BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing)
+        curvature = self.curvature if self.closing and problem.estimated else None
+        state = BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing, curvature)
         if self.scalars is None:
             return state
         return state._replace(**initial_state(self.scalars, state.x, 1, problem.clients)._asdict())
@@ -147,14 +150,20 @@ class FedRZObl(LowerClosing, SendsScalars):
         points = self.points(state.x, words)  # line 3
         below = federation.lower(points, self.lower, *self.told(state, words, r))  # line 5, first half: sent once
         begin = state.y if self.warm_start else state.start
-        y, error = run_lower(below, self.lower, begin, r, self.lower_rounds), state.lower_error  # line 4
+        y = run_lower(below, self.lower, begin, r, self.lower_rounds, state.curvature)  # line 4
+        state = state._replace(y=y)
         if self.closing:
-            y, error = close(below, self, y, self.constants)
-        state = state._replace(y=y, lower_error=error)
+            y, error, seen = close(below, self, y, self.curvature if state.curvature is None else state.curvature)
+            state = state._replace(y=y, lower_error=error, curvature=None if state.curvature is None else seen)
         if self.scalars is not None:
             return self.take_scalars(state, federation.gather(self.client_scalars, y), words, r)
         x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
         return state._replace(x=x, violation=state.violation if violation is None else violation)
+
+    @property
+    def curvature(self) -> jax.Array:
+        """The lower level's mu and L at the start."""
+        return jnp.stack([jnp.asarray(c, float) for c in (self.constants.modulus, self.constants.smoothness)])
 
     def points(self, x: jax.Array, words: jax.Array) -> jax.Array:
         """Line 3: x+v and x-v; who has x needs the words of a key to rebuild them."""

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from fedrzo.client import FULL, Client, take_steps
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, State, at, method, static
-from fedrzo.methods.lower import GradientMethod, Plan, local_schedule
+from fedrzo.methods.base import Schedule, at, method, static
+from fedrzo.methods.lower import GradientMethod, GradientState, Plan, local_schedule
 
 
 @method
@@ -86,14 +86,15 @@ class LocalSGD(GradientMethod):
             return 2 / (c.modulus + c.smoothness)
         return 1 / (c.smoothness + c.modulus * t / 2)
 
-    def round(self, federation: Federation, state: State, r: Any) -> State:
+    def round(self, federation: Federation, state: GradientState, r: Any) -> GradientState:
         """Algorithm 3, lines 2-9."""
         del r
-        return State(federation.average(self.client_steps, state.x))  # lines 3, 6 and 8
+        return state._replace(x=federation.average(self.client_steps, *state))  # lines 3, 6 and 8
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array, curvature: Any) -> Reply:
         """Algorithm 3, lines 4-7."""
         del memory
+        self = self.knowing(curvature)
         steps, first = local_schedule(self, client)
         r = client.round if self.schedule else client.own_round
         reply = Reply(y, gradients=steps * client.cost(self.batch_size), steps=steps)

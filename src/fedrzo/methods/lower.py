@@ -14,6 +14,11 @@ from fedrzo.federation import Federation, Reply
 from fedrzo.methods.base import Method, Schedule, at, batch, count, positive, set_fields
 from fedrzo.problems import Nonsmooth
 
+FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
+VISIBLE = 1e-7  # a step as long as this, relative to 1 + what it may be, shows curvature and not rounding
+CHANGED = 1e-3  # relative: what curvature must differ by to be corrected, so that rounding corrects nothing
+ROOM = 1.2  # by how much a corrected smoothness exceeds the steepest curvature seen
+
 
 class Constants(NamedTuple):
     """What the schedules of the theory are made of.
@@ -47,6 +52,18 @@ class Plan(NamedTuple):
     local_steps: Any
 
 
+class GradientState(NamedTuple):
+    """What the server keeps.
+
+    Attributes:
+        x: the average.
+        curvature: mu and L, on a lower level whose owner corrects them as it goes; clients are sent them with x. Else None.
+    """
+
+    x: Any
+    curvature: Any = None
+
+
 class GradientMethod(Method):
     """Federated averaging of local gradient steps, of whatever kind: shared by `LocalSGD`, `FedAC` and `LFD`.
 
@@ -78,6 +95,19 @@ class GradientMethod(Method):
             tolerance=positive(self.tolerance, "tolerance"),
             batch_size=batch(self.batch_size),
         )
+
+    def init(self, problem: Any, key: jax.Array) -> Any:
+        """Start at x0."""
+        del key
+        return GradientState(jnp.asarray(problem.x0), curvature_at(problem))
+
+    def knowing(self, curvature: Any) -> Any:
+        """Return this method with the mu and L that a round came with, if any, in place of its own."""
+        if curvature is None:
+            return self
+        mu, L = curvature
+        constants = self.constants._replace(modulus=mu, smoothness=L)
+        return dataclasses.replace(self, constants=constants)  # type: ignore[type-var]
 
     def prepare(self, problem: Any) -> Any:
         """Estimate the constants that the schedules need, where the user gave none."""
@@ -149,17 +179,35 @@ def check_solves(method: Any, problem: Any) -> None:
         raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
 
 
-def run_lower(federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None) -> jax.Array:
-    """Run a method on a lower-level view of the federation, from y; its memory and state start afresh."""
-    start = method.init(Start(y), federation.key())
-    total = method.plan(r).rounds if rounds is None else at(rounds, r)
+def run_lower(
+    federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None, curvature: Any = None
+) -> jax.Array:
+    """Run a method on a lower-level view of the federation, from y; its memory and state start afresh.
+
+    Args:
+        federation: the lower-level view.
+        method: what solves it.
+        y: where to start.
+        r: the upper round.
+        rounds: how many lower rounds; the method's own plan where None.
+        curvature: mu and L as they are known by now, for methods whose steps are made of them; the method's own where None.
+    """
+    start = method.init(Start(y, curvature), federation.key())
+    planner = method.knowing(curvature) if isinstance(method, GradientMethod) else method
+    total = planner.plan(r).rounds if rounds is None else at(rounds, r)
     return federation.repeat(total, lambda inner, state: method.round(inner, state, r), start).x
 
 
 class Start(NamedTuple):
-    """A problem as far as a method's `init` needs it: where to start."""
+    """A problem as far as a method's `init` needs it: where to start, and mu and L where they are corrected on the way."""
 
     x0: jax.Array
+    curvature: Any = None
+
+
+def curvature_at(problem: Any) -> Any:
+    """Return the mu and L that a lower level's owner starts a solve with; None on a problem of its own."""
+    return problem.curvature if isinstance(problem, Start) else None
 
 
 class Closing(NamedTuple):
@@ -168,33 +216,45 @@ class Closing(NamedTuple):
     Attributes:
         y: the answer, projected.
         error: a bound on its distance to the solution, over all points together.
+        curvature: mu and L, corrected by what was seen.
     """
 
     y: jax.Array
     error: jax.Array
+    curvature: jax.Array
 
 
-def close(federation: Federation, owner: Any, y: jax.Array, constants: Constants) -> Closing:
-    """Take one exact projected gradient step and bound the error by its length; two more communications, both counted.
+def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> Closing:
+    """Take one exact projected gradient step and bound its error; two more communications, both counted.
 
-    For a step of length a and r = ||y_new - y||, strong monotonicity gives ||y - y*|| <= (1 + a L) / (a mu) r, whatever a is,
-    so that ||y_new - y*|| is at most r more than that. The bound is as good as mu and L are: estimated ones (see
-    `fedrzo.constants`) hold near x0, and gradients over a sampler's draws are themselves estimates.
+    For a step of length a from y to z = P(y - a g), (y - z)/a - g is normal to Y at z, so that (y - z)/a - g + g(z) is an element
+    of the sum of gradient and normal cone there, and its length over mu bounds ||z - y*||, whatever a is. The bound is as good as
+    mu is: estimated ones (see `fedrzo.constants`) hold near x0, and gradients over a sampler's draws are themselves estimates.
     """
+    mu, L = curvature
+    step = 2 / (mu + L)
     y, gradient = federation.average(owner.lower_gradient, y)
-    new = federation.average(owner.lower_project, y - closing_step(constants) * gradient)
-    return Closing(new, error_factor(constants) * jnp.linalg.norm(new - y))
+    new, ahead = federation.average(owner.lower_project, y - step * gradient)
+    residual = jnp.linalg.norm((y - new) / step - gradient + ahead)
+    corrected = correct(curvature, new - y, ahead - gradient)
+    return Closing(new, residual / corrected[0], corrected)
 
 
-def closing_step(constants: Constants) -> Any:
-    """Return the length of the step that `close` takes."""
-    return 2 / (constants.modulus + constants.smoothness)
+def correct(curvature: Any, moved: jax.Array, change: jax.Array) -> jax.Array:
+    """Return mu and L, made to agree with how much the gradient changed along a step.
 
-
-def error_factor(constants: Constants) -> Any:
-    """Return by how much the distance that `close` moves must be multiplied to bound its answer's error."""
-    step = closing_step(constants)
-    return 1 + (1 + step * constants.smoothness) / (step * constants.modulus)
+    They were measured where the run began, and the lower level may be steeper or flatter where x has come to. Steps that are too
+    long grow along the steepest direction, and slow ones last along the flattest, so that a closing step shows just these.
+    """
+    mu, L = curvature
+    length = jnp.linalg.norm(moved)
+    seen = length > VISIBLE * (1 + jnp.linalg.norm(change) / L)
+    safe = jnp.where(seen, length, 1)
+    steepest = jnp.where(seen, jnp.linalg.norm(change) / safe, 0)
+    flattest = jnp.where(seen, jnp.vdot(change, moved) / safe**2, jnp.inf)
+    L = jnp.where(steepest > (1 + CHANGED) * L, ROOM * steepest, L)
+    mu = jnp.where(flattest < (1 - CHANGED) * mu, jnp.minimum(mu, jnp.maximum(flattest, FLOOR * L)), mu)
+    return jnp.stack([mu, L])
 
 
 class LowerClosing:
@@ -202,15 +262,16 @@ class LowerClosing:
 
     def lower_gradient(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
         """Return y projected onto Y(x), and this client's full gradient there."""
-        del memory
+        del key, memory
         y = client.project(y)
-        gradient = client.gradient(y, client.sample(key, self.closing_batch(client)))
-        return Reply((y, gradient), gradients=client.cost(self.closing_batch(client)), steps=1)
+        size = self.closing_batch(client)
+        # The same samples at both ends of the step, so that the gradients differ by their curvature and not by their noise.
+        same = jax.random.fold_in(jax.random.fold_in(client.private, client.round), client.iteration)
+        return Reply((y, client.gradient(y, client.sample(same, size))), gradients=client.cost(size), steps=1)
 
     def lower_project(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
-        """Return y projected onto Y(x)."""
-        del key, memory
-        return Reply(client.project(y))
+        """Do the same at the end of the step."""
+        return self.lower_gradient(client, key, memory, y)._replace(steps=0)
 
     @staticmethod
     def closing_batch(client: Client) -> int | str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -56,6 +55,10 @@ class Solver(Pytree):
         """Take one step of a method that has a fixed stepsize."""
         raise TypeError(f"{type(self).__name__} does not define advance")
 
+    def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
+        """Return the stepsize, and how many steps are taken at upper iteration k, where no tolerance ends a solve."""
+        raise TypeError(f"{type(self).__name__} does not define plan")
+
     def longest(self, mu: float, L: float) -> tuple[str, float]:
         """Return, in words and as a number, the stepsize below which the theory vouches for the method."""
         raise TypeError(f"{type(self).__name__} does not define longest")
@@ -106,7 +109,7 @@ def optional(value: Any, argument: str, whole: bool = False) -> Any:
     return int(value) if whole else float(value)
 
 
-def needed_tau(mu: float, L: float) -> float:
-    """Return -1/ln(1 - 1/kappa^2), the least tau of the paper's Theorem 3 (iii)."""
-    share = (mu / L) ** 2
-    return 0.0 if share >= 1 else -1 / math.log1p(-share)
+def needed_tau(mu: Any, L: Any) -> Any:
+    """Return -1/ln(1 - 1/kappa^2), the least tau of the paper's Theorem 3 (iii); constants may be traced."""
+    share = jnp.minimum((jnp.asarray(mu, float) / L) ** 2, 1)  # at 1 the logarithm is -inf and tau is 0
+    return -1 / jnp.log1p(-share)

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 DENSE = 64  # up to so many unknowns the Jacobian is formed; beyond, eigenvalues come from products with it
 
 
 class Constants(NamedTuple):
-    """The modulus mu and the Lipschitz constant L of a map."""
+    """The modulus mu and the Lipschitz constant L of a map, or of several: then arrays."""
 
-    mu: float
-    L: float
+    mu: Any
+    L: Any
 
 
 def measure(map: Callable[..., jax.Array], points: Any, *arguments: Any) -> Constants:
@@ -36,11 +37,6 @@ def measure(map: Callable[..., jax.Array], points: Any, *arguments: Any) -> Cons
 
 
 @functools.partial(jax.jit, static_argnames="map")
-def _jacobian(map: Any, y: jax.Array, arguments: tuple) -> jax.Array:
-    return jax.jacfwd(map)(y, *arguments)
-
-
-@functools.partial(jax.jit, static_argnames="map")
 def _forward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Array:
     return jax.jvp(lambda y: map(y, *arguments), (y,), (v,))[1]
 
@@ -50,10 +46,19 @@ def _backward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Arr
     return jax.vjp(lambda y: map(y, *arguments), y)[1](v)[0]
 
 
+def spectrum(jacobian: jax.Array) -> Constants:
+    """Return the constants of a linear map: the least eigenvalue of its symmetric part, and its norm; traced."""
+    return Constants(jnp.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0], jnp.linalg.norm(jacobian, 2))
+
+
+@functools.partial(jax.jit, static_argnames="map")
+def _at(map: Any, y: jax.Array, arguments: tuple) -> Constants:
+    return spectrum(jax.jacfwd(map)(y, *arguments))
+
+
 def _dense(map: Any, y: jax.Array, arguments: tuple) -> Constants:
-    jacobian = np.asarray(_jacobian(map, y, arguments))
-    mu = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0]
-    return Constants(float(mu), float(np.linalg.norm(jacobian, 2)))
+    mu, L = _at(map, y, arguments)
+    return Constants(float(mu), float(L))
 
 
 def _by_products(map: Any, y: jax.Array, arguments: tuple) -> Constants:

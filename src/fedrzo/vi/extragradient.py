@@ -45,6 +45,11 @@ class Extragradient(Solver):
         alpha = self.alpha(L)
         return set.project(y - alpha * foresee(map, set, y, alpha)[1])
 
+    def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
+        """Return the stepsize, and half as many steps as evaluations of the map."""
+        del mu, k
+        return self.alpha(L), max(self.steps // 2, 1)
+
     def longest(self, mu: float, L: float) -> tuple[str, float]:
         """Return the stepsize below which the method converges."""
         del mu

@@ -52,7 +52,7 @@ class Projection(Solver):
             raise InputError(
                 f"solver: stepsize defaults to mu/L^2, but mu is {mu:.3g}; pass a stepsize, or fz.vi.Accelerated"
             )
-        least = needed_tau(mu, L) if mu > 0 else float("inf")
+        least = float(needed_tau(mu, L)) if mu > 0 else float("inf")
         if self.tau is not None and self.tau < least * (1 - 1e-9):
             warnings.warn(
                 f"solver: tau is {self.tau:g}, the theory needs at least -1/ln(1 - 1/kappa^2) = {least:.4g} for its rate "
@@ -67,6 +67,10 @@ class Projection(Solver):
     def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
         """Take one step."""
         return set.project(y - self.alpha(mu, L) * map(y))  # Algorithm 5, line 4
+
+    def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
+        """Return alpha and t_k."""
+        return self.alpha(mu, L), int(self.count(mu, L, k))
 
     def longest(self, mu: float, L: float) -> tuple[str, float]:
         """Return the stepsize below which the method is a contraction."""

@@ -10,44 +10,60 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.vi.base import Solution, Solver, reached
+from fedrzo.vi.constants import Constants
 
 STEPS = 1000
 
 
-def try_solver(problem: Any, x: jax.Array, xi: Any, solver: Any) -> None:
-    """Raise `InputError` if a solver diverges, or stops short of its tolerance, at one x and for one scenario."""
+def try_solver(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any) -> None:
+    """Raise `InputError` if a solver diverges, or stops short of its tolerance, at one x and for one scenario of a client."""
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
-        found = solve_once(problem, x, xi, solver)
-        solved = bool(reached(found.y, found.residual, problem.modulus, solver.tolerance))
+        found = solve_once(problem, x, xi, solver, client)
+        solved = bool(reached(found.y, found.residual, problem.constants_of(client).mu, solver.tolerance))
         if not solved or not np.isfinite(found.residual):
             raise InputError(
                 f"solver: {solver!r} stopped after {int(found.steps)} steps at x0 with residual "
-                f"{float(found.residual):.3g}, short of its tolerance; {_advice(problem, solver)}"
+                f"{float(found.residual):.3g}, short of its tolerance; {_advice(problem, client, solver)}"
             )
         return
-    lengths, size = map(np.asarray, _lengths(problem, x, xi, solver))
+    lengths, size = map(np.asarray, _lengths(problem, x, xi, client, solver))
     early, late = lengths[STEPS // 4 : STEPS // 2].mean(), lengths[-STEPS // 4 :].mean()
     # Steps shrink under a contraction, however slow it is, down to rounding; those of a method that diverges do not.
     if not np.isfinite(late) or (late > 1e-13 * (1 + size) and late >= early * (1 - 1e-9)):
         raise InputError(
             f"solver: {solver!r} does not converge at x0: its steps went from length {early:.3g} to {late:.3g}; "
-            f"{_advice(problem, solver)}"
+            f"{_advice(problem, client, solver)}"
         )
 
 
+def error_after(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any, k: int, here: Constants) -> float:
+    """Bound the error of what a solver returns at upper iteration k, at one x and for one scenario of a client.
+
+    Its steps are made of the client's constants, the bound of those `here`, at x.
+    """
+    if not here.mu > 0:
+        return np.inf
+    if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
+        return float(solve_once(problem, x, xi, solver, client).residual) / here.mu
+    alpha, steps = solver.plan(*map(float, problem.constants_of(client)), k)
+    last = float(_lengths(problem, x, xi, client, solver)[0][min(steps, STEPS) - 1])
+    # After a step of length r, ||y - y*|| <= (1 + alpha L) / (alpha mu) r; steps of a contraction only get shorter.
+    return (1 + alpha * here.L) / (alpha * here.mu) * last
+
+
 @jax.jit
-def solve_once(problem: Any, x: jax.Array, xi: Any, solver: Solver) -> Solution:
+def solve_once(problem: Any, x: jax.Array, xi: Any, solver: Solver, client: Any = None) -> Solution:
     """Solve one lower level; compiled once for a problem and a kind of solver."""
-    return problem.solve(x, xi, solver)
+    return problem.solve(x, xi, solver, client=client)
 
 
 @jax.jit
-def _lengths(problem: Any, x: jax.Array, xi: Any, solver: Solver) -> tuple[jax.Array, jax.Array]:
+def _lengths(problem: Any, x: jax.Array, xi: Any, client: Any, solver: Solver) -> tuple[jax.Array, jax.Array]:
     """Return the lengths of a method's steps, and the norm of where they lead."""
     lower_set = problem.lower_set_at(x, xi)
 
     def step(y: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-        ahead = solver.advance(lambda y: problem.map(x, y, xi), lower_set, y, problem.modulus, problem.smoothness)
+        ahead = solver.advance(lambda y: problem.map(x, y, xi), lower_set, y, *problem.constants_of(client))
         return ahead, jnp.linalg.norm(ahead - y)
 
     start = lower_set.project(jnp.asarray(problem.y0, float))
@@ -55,8 +71,8 @@ def _lengths(problem: Any, x: jax.Array, xi: Any, solver: Solver) -> tuple[jax.A
     return lengths, jnp.linalg.norm(last)
 
 
-def _advice(problem: Any, solver: Any) -> str:
-    mu, L = problem.modulus, problem.smoothness
+def _advice(problem: Any, client: int, solver: Any) -> str:
+    mu, L = map(float, problem.constants_of(client))
     if getattr(solver, "stepsize", None) is None:
         return f"check modulus (mu = {mu:.3g}) and smoothness (L = {L:.3g}), or raise tolerance or max_steps"
     words, limit = solver.longest(mu, L)
