@@ -30,7 +30,7 @@ _spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradi
 
 @contextlib.contextmanager
 def counting() -> Iterator[list[int]]:
-    """Collect, one number for each estimate made inside, how many sample gradients it took; a Hessian product counts as one."""
+    """Collect, one number for each estimate made inside, how many sample gradients it took; a Hessian product counts as two."""
     token = _spent.set(found := [])
     try:
         yield found
@@ -110,7 +110,7 @@ def _at_points(probe: Any, problem: Any, x: jax.Array) -> np.ndarray:
     if (spent := _spent.get()) is not None:
         data = problem.lower_data if probe is _lower_extremes else problem.data
         samples = data.samples if hasattr(data, "samples") else data.clients * data.evaluation
-        spent.append(POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * samples)
+        spent.append(2 * POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * samples)
     rng = np.random.default_rng(0)
     points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
     return np.array([probe(problem, point) for point in points])

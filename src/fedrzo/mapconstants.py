@@ -32,7 +32,7 @@ class Measured(NamedTuple):
         L: the largest Lipschitz constant over each client's scenarios.
         worst: the scenarios with the least mu and with the largest L of all, each with its client.
         violation: by how much y0, projected onto Y(x0, xi), still breaks it; the largest over the scenarios.
-        gradients: how many derivatives of the map, along one direction each, the measurement took.
+        gradients: what the measurement cost.
     """
 
     mu: np.ndarray
@@ -68,11 +68,11 @@ def measure(problem: Any) -> Measured:
     mu, L, violation = map(np.asarray, _measure_rows(problem, x, points, jnp.asarray(rows)))
     places = int(np.argmin(mu)), int(np.argmax(L))
     worst = [(_scenario(problem, jnp.asarray(rows[j])), int(owner[j])) for j in places]
-    gradients = PROBES * d * len(rows)
+    gradients = 2 * PROBES * d * len(rows)  # a product with a derivative counts as two gradients, as everywhere
     if not dense:
         found = [_by_products(problem, x, points, xi) for xi, _ in worst]
         mu[:], L[:] = min(c.mu for c in found), max(c.L for c in found)
-        gradients = 4 * POWER * len(rows)
+        gradients = 2 * 4 * POWER * len(rows)
     least, largest = np.full(clients, np.inf), np.zeros(clients)
     np.minimum.at(least, owner, mu)
     np.maximum.at(largest, owner, L)
