@@ -41,7 +41,7 @@ class CheckpointError(FedrzoError):
 
 
 class DivergedError(FedrzoError):
-    """The iterate became non-finite; the message names the round."""
+    """The iterate became non-finite, or left its start for good; the message names the round."""
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from fedrzo.checkpoint import ANEW, Checkpoint
 from fedrzo.engines.remote import RemoteSession
-from fedrzo.errors import CheckpointError, DivergedError, InputError
+from fedrzo.errors import CheckpointError, DivergedError, InputError, warn
+from fedrzo.health import Runaway, far_outside, worse_end
 from fedrzo.interrupt import Interrupt
 from fedrzo.progress import Bar
 from fedrzo.results import History, Result
@@ -69,11 +70,17 @@ class Job:
         self.log = log
         self.watch = watch  # a stopping rule that looks at x itself and has columns of its own
         self.histories = [History() for _ in case.methods]
+        self.runaway = Runaway(session.problem.x0)
         self.before = 0.0
         self.began = time.perf_counter()
         self.stored = -math.inf
         self.chunk_seconds: list[float] = []
         self.whole = False  # whether session and histories belong together, so that they can be stored
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one run, and no sweep."""
+        return len(self.case.methods) == 1
 
     @property
     def seconds(self) -> float:
@@ -154,6 +161,7 @@ class Job:
                     break
         self.chunk_seconds.append(time.perf_counter() - start)
         self._append_rows()
+        self._raise_runaway()
         if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
             self.store()
 
@@ -189,10 +197,22 @@ class Job:
 
     def _raise_trouble(self) -> None:
         """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
-        if len(self.case.methods) > 1 or (found := trouble(self.case.methods[0], self.session)) is None:
-            return
+        if self.single and (found := trouble(self.case.methods[0], self.session)) is not None:
+            raise self._diverged(found)
+
+    def _raise_runaway(self) -> None:
+        """Stop a single run whose x goes away for good, row after row, though it is finite."""
+        if self.single and (found := self.runaway.look(self.session.progress()[0].x_good)) is not None:
+            raise self._diverged(f"stopped after round {self.session.round - 1}: {found}")
+
+    def _diverged(self, found: str) -> DivergedError:
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
-        raise DivergedError(f"{found}{kept}")
+        return DivergedError(f"{found}{kept}")
+
+    def warn_of_the_end(self) -> None:
+        """Warn where a single run ended far outside of a set; of a sweep's runs their results say so."""
+        if self.single and (found := far_outside(self.case.methods[0], self.histories[0])) is not None:
+            warn(found)
 
     def store(self) -> None:
         """Write a checkpoint, if one is wanted."""
@@ -236,9 +256,14 @@ class Job:
         feasible, lower = problem.project_all(points), problem.lower_solutions(points)
         losses = self._losses(points, feasible) if engine in AT_HAND else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
+            said = (
+                worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free),
+                far_outside(self.case.methods[i], self.histories[i]),
+            )
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem)
+                       self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem,
+                       tuple(filter(None, said)))
             )  # fmt: skip
         return found
 

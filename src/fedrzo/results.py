@@ -102,6 +102,7 @@ class Result:
         y: an accurate lower-level solution at x, for problems that have one.
         loss_feasible: the loss at x_feasible over all clients' data; None where nobody has all of them, as in a deployment.
         problem: what was solved; not saved.
+        notes: what there is to say about the end: that its loss is worse than at the start, or that x is far outside of a set.
     """
 
     x: Any
@@ -114,6 +115,7 @@ class Result:
     y: Any = None
     loss_feasible: float | None = None
     problem: Any = dataclasses.field(default=None, compare=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def tuning(self) -> Any:
@@ -159,6 +161,7 @@ class Result:
         points = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         spec = {**self.spec, "random_round": self.random_round, "compile_seconds": self.compile_seconds}
         spec |= {} if self.loss_feasible is None else {"loss_feasible": self.loss_feasible}  # TOML has no None
+        spec |= {"notes": list(self.notes)} if self.notes else {}
 
         def fill(target: Path) -> None:
             self.history.write(target / "history.csv")
@@ -177,7 +180,8 @@ class Result:
         spec = tomllib.loads((folder / "spec.toml").read_text())
         points = read_trees(folder / "arrays.npz")
         random_round, seconds = spec.pop("random_round"), spec.pop("compile_seconds")
-        return cls(**points, random_round=random_round, loss_feasible=spec.pop("loss_feasible", None), spec=spec,
+        loss, notes = spec.pop("loss_feasible", None), tuple(spec.pop("notes", ()))
+        return cls(**points, random_round=random_round, loss_feasible=loss, spec=spec, notes=notes,
                    history=History.read(folder / "history.csv"), compile_seconds=seconds)  # fmt: skip
 
 

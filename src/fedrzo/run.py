@@ -21,6 +21,7 @@ from fedrzo.constants import counting
 from fedrzo.errors import InputError, nearest
 from fedrzo.files import check_writable
 from fedrzo.hardware import warn_of_idle_gpu
+from fedrzo.health import warn_of_long_steps
 from fedrzo.job import Job, Row
 from fedrzo.loggers import Sink, logging
 from fedrzo.methods.base import Method, schedule_values
@@ -223,6 +224,7 @@ def _run(
             refuse_stored(folder, "checkpoint", "resume=True")
     shown = is_wanted(progress)
     warn_of_idle_gpu()
+    warn_of_long_steps(case.methods, case.problem, case.rounds)
     watch = case.stop.begin(case, engine) if isinstance(case.stop, Certified) else None
     began = time.perf_counter()
     with case.problem.precision():
@@ -244,7 +246,9 @@ def _run(
             except KeyboardInterrupt as stopped:
                 stopped.result = pack(job.results(engine.name)) if job.whole else None  # type: ignore[attr-defined]
                 raise
-            return pack(job.results(engine.name))
+            results = job.results(engine.name)
+            job.warn_of_the_end()
+            return pack(results)
         finally:
             session.close()
 

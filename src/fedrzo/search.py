@@ -55,10 +55,19 @@ class Search:
         self.trials: list[Trial] = []
         self.cost = Cost()
         self.unit = self.loss = math.nan
+        # At the limit itself nothing contracts: the longest candidate stays a notch of the grid below it.
+        self.longest = method.longest_step(not problem.sets.free) / FINE
 
     def stepsize(self, i: int) -> float:
         """Return the i-th stepsize of the grid; the theory's is number 0."""
         return self.unit * FINE**i
+
+    @property
+    def top(self) -> float:
+        """The number of the longest stepsize that may be tried; infinite where there is no such limit."""
+        if math.isinf(self.longest):
+            return math.inf
+        return math.floor(math.log(self.longest / self.unit, FINE) + 1e-9)  # a unit at the limit is not to be lost by rounding
 
     def start(self, rounds: int) -> float:
         """Judge x0 and return the theory's stepsize, for the steepest client's slope along some directions."""
@@ -82,7 +91,7 @@ class Search:
         sets = (0.0, 0.0 if problem.sets.free else 1.0)
         plan = nonsmooth(problem.clients, x.size, float(eta), lipschitz, dissimilarity=sets, budget=rounds * steps,
                          local_steps=steps)  # fmt: skip
-        self.unit = plan.stepsize
+        self.unit = min(plan.stepsize, self.longest)
         return self.unit
 
     def first_look(self, rounds: int) -> tuple[int, float]:
@@ -91,12 +100,13 @@ class Search:
         While nothing is better than x0 there is no telling whether steps are too long or lose by chance, being too short: both
         ways are gone in turn.
         """
-        found = self._try(range(0, 2 * LANES, 2), rounds)
+        found = self._try(self._walk(0, 0, 2, LANES), rounds)
         for turn in range(BATCHES - 1):
             best, low, high = self._best(found), min(found), max(found)
             lost = found[best] >= self.loss
-            if best == high or (lost and turn % 2 == 0 and math.isfinite(found[high])):
-                found |= self._try(range(high + 2, high + 2 + 2 * LANES, 2), rounds)
+            up = high + 2 <= self.top and math.isfinite(found[high])
+            if up and (best == high or (lost and turn % 2 == 0)):
+                found |= self._try(self._walk(high + 2, low, 2, LANES), rounds)
             elif best == low or lost:
                 found |= self._try(range(low - 2 * LANES, low, 2), rounds)
             else:
@@ -115,9 +125,14 @@ class Search:
         low, high = min(found), max(found)
         if walk and self._best(found) == low:
             found |= self._try(range(low - len(NEAR), low), rounds, KEYS)
-        elif walk and self._best(found) == high:
-            found |= self._try(range(high + 1, high + 1 + len(NEAR)), rounds, KEYS)
+        elif walk and self._best(found) == high < self.top:
+            found |= self._try(self._walk(high + 1, low, 1, len(NEAR)), rounds, KEYS)
         return self._best(found), min(found.values())
+
+    def _walk(self, first: int, low: int, stride: int, count: int) -> list[int]:
+        """Return so many numbers from `first` upwards; what would be too long is made up for below `low`."""
+        numbers = [i for i in range(first, first + stride * count, stride) if i <= self.top]
+        return [low - stride * i for i in range(count - len(numbers), 0, -1)] + numbers
 
     def _best(self, found: dict[int, float]) -> int:
         """Return the shortest step of those that gained as much as any: what it leaves behind at the end is the least."""

@@ -17,6 +17,7 @@ from fedrzo.check.parts import data, sets, start
 from fedrzo.check.report import NOTE, PROBLEM, Finding, Report
 from fedrzo.check.trial import trial
 from fedrzo.errors import FedrzoError, InputError
+from fedrzo.health import warn_of_long_steps
 from fedrzo.methods import METHODS
 from fedrzo.problems import Problem
 from fedrzo.run import Case
@@ -74,6 +75,7 @@ def _looks(problem: Any, method: Any, rounds: int, key: int) -> Iterator[Callabl
     yield lambda: moved.append(feasible_start(problem)) or []  # type: ignore[func-returns-value]
     [problem] = moved
     yield lambda: sets(problem, method)
+    yield lambda: warn_of_long_steps([method], problem, rounds) or []  # type: ignore[func-returns-value]
     yield lambda: check_start(problem, method) or []  # type: ignore[func-returns-value]
     yield lambda: losses(problem, method, key)
     yield lambda: constants(problem, key)

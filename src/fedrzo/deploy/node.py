@@ -26,6 +26,7 @@ from fedrzo.engines.wire import pack, unpack
 from fedrzo.errors import InputError
 from fedrzo.federation import Roots, private_key
 from fedrzo.files import write_file
+from fedrzo.health import warn_of_long_steps
 from fedrzo.methods.base import Method
 from fedrzo.monitor import worst_distance
 from fedrzo.pytrees import on_host
@@ -33,6 +34,7 @@ from fedrzo.startup import check_start
 from fedrzo.userfile import UserFile
 
 KEPT = 4  # experiments that a worker keeps at hand
+ROUNDS = 100  # whose step sizes a node looks at: it does not know how many will be run
 
 
 class Desk:
@@ -106,6 +108,7 @@ class Seat:
             warnings.simplefilter("always")
             self.node.method.check(self.problem)
             check_start(self.problem, self.node.method)
+            warn_of_long_steps([self.node.method], self.problem, ROUNDS)  # only the node knows its set
         self._recall()
         self.node.kept = None  # points of an earlier run are no points of this one
         self._remember()

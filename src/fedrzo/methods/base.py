@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -78,6 +79,15 @@ class Method:
         """Say what went wrong in a state that is not healthy, if the method knows; `before` is the last good x."""
         del state, before
         return None
+
+    def longest_step(self, constrained: bool) -> float:
+        """Return the stepsize beyond which x cannot settle, whatever the loss; infinite where there is none.
+
+        Args:
+            constrained: whether there are sets.
+        """
+        del constrained
+        return math.inf
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
         """Return the state after round r."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any, Self
 
 import jax
@@ -46,6 +47,14 @@ class FedRZO(Method):
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
         """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
         return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
+
+    def longest_step(self, constrained: bool) -> float:
+        """Return twice the smoothing where there are sets.
+
+        Without the estimate, `descend` takes x - P(x) to (1 - stepsize/smoothing)(x - P(x)): it contracts as long as that factor
+        is above -1, whatever the set, and whichever of the clients' sets it is.
+        """
+        return 2 * float(self.smoothing) if constrained else math.inf
 
     def precision_of(self, problem: Any) -> Any:
         """Return the type of x."""
