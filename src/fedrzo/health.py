@@ -21,6 +21,10 @@ ROWS = 10  # and farther in each of so many rows of the history, is lost
 # A stationary point lies smoothing times the slope of the loss outside. Step sizes and smoothings are made for slopes near one;
 # the published problems of the zoo, scaled to that within a factor of ten, end within 10 smoothings of their sets.
 OUTSIDE = 20.0
+# An error e of y moves a difference of losses by their slope in y times e, and a direction is as long as the smoothing: a bound
+# above it may outweigh what the difference measures. Bounds are often loose by a factor of a few, and errors at x+v and x-v
+# mostly alike, so that a run is stopped only where the bound is ten times that, and stays there.
+UNSOLVED = 10.0
 
 
 class LongStep(NamedTuple):
@@ -131,7 +135,42 @@ def far_outside(method: Any, history: History) -> str | None:
     if not OUTSIDE < ratio < math.inf:
         return None
     return (
-        f"feasibility: x ended {distance:.3g} outside of a client's set, {ratio:.3g} times the smoothing; x comes to rest where that "
-        f"distance is the smoothing times the slope of the loss: divide the loss by about {ratio:.2g}, or use a smaller "
+        f"feasibility: x ended {distance:.3g} outside of a client's set, {ratio:.3g} times the smoothing; x comes to rest where "
+        f"that distance is the smoothing times the slope of the loss: divide the loss by about {ratio:.2g}, or use a smaller "
         "smoothing, with a stepsize of at most twice that"
     )
+
+
+def unsolved(method: Any, history: History) -> str | None:
+    """Say that the lower level has not been solved for many rows, and is not about to be; None where it is."""
+    if len(history) <= ROWS or (limit := _accuracy(method, history)) is None:
+        return None
+    errors = history["lower_error"][-ROWS:]
+    if not errors.min() > UNSOLVED * limit or errors[-1] < errors[0] / 2:
+        return None
+    return (
+        f"the lower level is not solved: the bound on its error has been {errors.min():.3g} or more for {ROWS} rows of the "
+        f"history and does not fall, where the smoothing is {limit:.3g}; {_REMEDY}"
+    )
+
+
+def inaccurate_end(method: Any, history: History) -> str | None:
+    """Say that a run ended with a lower level that was not solved to its smoothing; None where it was."""
+    limit = _accuracy(method, history)
+    if history.last["round"] == 0 or limit is None or history.last["lower_error"] <= limit:
+        return None
+    return (
+        f"lower_error: y is known to {history.last['lower_error']:.3g} only at the end, where the smoothing is {limit:.3g}, so "
+        f"that x may be wrong; {_REMEDY}"
+    )
+
+
+_REMEDY = (
+    "give the lower level more rounds or steps, larger batches, or a smaller stepsize, or give modulus and smoothness"
+)
+
+
+def _accuracy(method: Any, history: History) -> float | None:
+    """Return the smoothing, which a lower level's error should stay below; None where no error is known."""
+    smoothing = getattr(method, "smoothing", None)
+    return None if smoothing is None or "lower_error" not in history else float(smoothing)

@@ -14,7 +14,7 @@ import numpy as np
 from fedrzo.checkpoint import ANEW, Checkpoint
 from fedrzo.engines.remote import RemoteSession
 from fedrzo.errors import CheckpointError, DivergedError, InputError, warn
-from fedrzo.health import Runaway, far_outside, worse_end
+from fedrzo.health import Runaway, far_outside, inaccurate_end, unsolved, worse_end
 from fedrzo.interrupt import Interrupt
 from fedrzo.progress import Bar
 from fedrzo.results import History, Result
@@ -71,6 +71,7 @@ class Job:
         self.watch = watch  # a stopping rule that looks at x itself and has columns of its own
         self.histories = [History() for _ in case.methods]
         self.runaway = Runaway(session.problem.x0)
+        self.doubts: list[str] = []  # what speaks against the end of the run
         self.before = 0.0
         self.began = time.perf_counter()
         self.stored = -math.inf
@@ -201,8 +202,13 @@ class Job:
             raise self._diverged(found)
 
     def _raise_runaway(self) -> None:
-        """Stop a single run whose x goes away for good, row after row, though it is finite."""
-        if self.single and (found := self.runaway.look(self.session.progress()[0].x_good)) is not None:
+        """Stop a single run whose x goes away for good, though finite, or whose lower level is not solved, row after row."""
+        if not self.single:
+            return
+        found = self.runaway.look(self.session.progress()[0].x_good) or unsolved(
+            self.case.methods[0], self.histories[0]
+        )
+        if found is not None:
             raise self._diverged(f"stopped after round {self.session.round - 1}: {found}")
 
     def _diverged(self, found: str) -> DivergedError:
@@ -210,9 +216,17 @@ class Job:
         return DivergedError(f"{found}{kept}")
 
     def warn_of_the_end(self) -> None:
-        """Warn where a single run ended far outside of a set; of a sweep's runs their results say so."""
-        if self.single and (found := far_outside(self.case.methods[0], self.histories[0])) is not None:
+        """Warn where a single run's end cannot be trusted; of a sweep's runs their results say so."""
+        for found in self.doubts if self.single else ():
             warn(found)
+
+    def _doubts(self, i: int, x: np.ndarray, at_hand: bool) -> list[str]:
+        """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
+        method, history = self.case.methods[i], self.histories[i]
+        found = [far_outside(method, history), inaccurate_end(method, history)]
+        if self.single and at_hand and self.session.round > 0:
+            found.append(method.doubt(self.session.problem, x, self.session.round))
+        return [text for text in found if text is not None]
 
     def store(self) -> None:
         """Write a checkpoint, if one is wanted."""
@@ -256,14 +270,12 @@ class Job:
         feasible, lower = problem.project_all(points), problem.lower_solutions(points)
         losses = self._losses(points, feasible) if engine in AT_HAND else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
-            said = (
-                worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free),
-                far_outside(self.case.methods[i], self.histories[i]),
-            )
+            worse = worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
+            self.doubts = self._doubts(i, state.x, engine in AT_HAND)
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
                        self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem,
-                       tuple(filter(None, said)))
+                       tuple(filter(None, (worse, *self.doubts))))
             )  # fmt: skip
         return found
 

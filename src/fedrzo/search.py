@@ -67,7 +67,9 @@ class Search:
         """The number of the longest stepsize that may be tried; infinite where there is no such limit."""
         if math.isinf(self.longest):
             return math.inf
-        return math.floor(math.log(self.longest / self.unit, FINE) + 1e-9)  # a unit at the limit is not to be lost by rounding
+        return math.floor(
+            math.log(self.longest / self.unit, FINE) + 1e-9
+        )  # a unit at the limit is not to be lost by rounding
 
     def start(self, rounds: int) -> float:
         """Judge x0 and return the theory's stepsize, for the steepest client's slope along some directions."""

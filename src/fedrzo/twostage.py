@@ -20,7 +20,7 @@ from fedrzo.mapconstants import Measured, at_point, measure
 from fedrzo.monitor import worst_distance
 from fedrzo.pytrees import index, traced
 from fedrzo.vi.constants import DENSE
-from fedrzo.vi.trial import error_after, solve_once, try_solver
+from fedrzo.vi.trial import Left, left_after, solve_once, try_solver
 
 MONITORED = 1e-11
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
@@ -244,13 +244,15 @@ class TwoStage(Hierarchical):
             for xi, client in measured.worst:
                 try_solver(moved, x, xi, client, solver)
 
-    def solver_error(self, x: np.ndarray, solver: vi.Solver, k: int) -> float:
-        """Bound the error of a solver at a flat x and upper iteration k, on the scenarios with the worst constants there."""
+    def left_by(self, solver: vi.Solver, x: np.ndarray, k: int) -> Left:
+        """Return what a solver leaves undone at a flat x and upper iteration k, on the scenarios with the worst constants."""
         with self.precision():
             found, point = measure(super().moved_to(x)), self.into_domain(jnp.asarray(x, float))
-            here = [vi.Constants(float(found.mu[client]), float(found.L[client])) for _, client in found.worst]
-            pairs = zip(found.worst, here, strict=True)
-            return max(error_after(self, point, xi, client, solver, k, seen) for (xi, client), seen in pairs)
+            left = []
+            for xi, client in found.worst:
+                here = vi.Constants(float(found.mu[client]), float(found.L[client]))
+                left.append(left_after(self, point, xi, client, solver, k, here))
+            return Left(*map(max, zip(*left, strict=True)))
 
     def check_lower(self) -> None:
         """Look at the map, Y and the loss at x0, before the first round."""

@@ -11,7 +11,7 @@ from conformance import Case, suite
 from fedrzo import directions
 from fedrzo.client import Client
 from fedrzo.federation import Roots, path_key
-from fedrzo.methods.lower import Constants, close
+from fedrzo.methods.lower import close
 from fedrzo.methods.lower import run_lower as solve
 from quadratics import CLIENTS, DATA, LOWER, Q, exact_y, optimum, quadratic, upper
 
@@ -163,13 +163,17 @@ def test_costs_tell_upper_from_lower():
     method = fz.FedRZObl(0.01, 0.1, H, lower=fz.LocalSGD(batch_size="full", rounds=lower_rounds))
     last = fz.run(method, quadratic(), rounds, progress=False).history.last
     pair = 2 * Q * 8
-    closing_up = (pair + pair) + pair  # y and gradient; then the projected step
+    closing_up = 2 * (pair + pair)  # y and gradient, then the projected step and the gradient there
+    curvature = 2 * 8  # estimated mu and L, sent with y
+    estimating = 2 * 3 * Q * CLIENTS * 2  # two a Hessian product, three points, two samples
     assert last["lower_rounds"] == rounds * (lower_rounds + 2)
     assert last["lower_steps"] == CLIENTS * rounds * (lower_rounds + 1)
     assert last["evaluations"] == CLIENTS * rounds * 2 * H
-    assert last["gradients"] == CLIENTS * rounds * (lower_rounds + 1) * 2 * 2  # two points, two samples
+    assert last["gradients"] == estimating + CLIENTS * rounds * (lower_rounds + 2) * 2 * 2  # two points, two samples
     assert last["upload_bytes"] == CLIENTS * rounds * (lower_rounds * pair + closing_up + Q * 8)
-    assert last["download_bytes"] == CLIENTS * rounds * (2 * Q * 8 + lower_rounds * pair + 2 * pair + pair)
+    assert last["download_bytes"] == CLIENTS * rounds * (
+        2 * Q * 8 + lower_rounds * (pair + curvature) + 2 * pair + pair
+    )
 
 
 def test_the_closing_exchange_bounds_the_error():
@@ -177,7 +181,6 @@ def test_the_closing_exchange_bounds_the_error():
     A, _c = (np.asarray(part) for part in DATA.fixed)
     mean = A.mean(0)
     mu, L = np.linalg.eigvalsh(mean)[[0, -1]]
-    constants = Constants(mu, L, CLIENTS, Q)
     free = exact_y(np.zeros(Q))
     rng = np.random.default_rng(3)
 
@@ -186,7 +189,7 @@ def test_the_closing_exchange_bounds_the_error():
 
         def average(self, step, *shared):
             y = np.minimum(shared[0], cap)
-            return (y, mean @ (y - free)) if step.__name__ == "lower_gradient" else y
+            return y, mean @ (y - free)
 
     for cap in (np.inf, -0.3):
         value = lambda y: 0.5 * (y - free) @ mean @ (y - free)  # noqa: E731
@@ -194,7 +197,7 @@ def test_the_closing_exchange_bounds_the_error():
         assert (target > cap - 1e-9).any() == np.isfinite(cap)
         ratios = []
         for _ in range(50):
-            found = close(Server(), fz.FedRZObl(0.1, 0.1), target + rng.normal(size=Q), constants)
+            found = close(Server(), fz.FedRZObl(0.1, 0.1), target + rng.normal(size=Q), (mu, L))
             ratios.append(np.linalg.norm(found.y - target) / (found.error + 1e-12))
         assert max(ratios) <= 1
         assert np.median(ratios) > 0.005

@@ -80,6 +80,11 @@ class Method:
         del state, before
         return None
 
+    def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
+        """Say why x, reached after so many rounds, may be wrong, if the method can tell from the problem itself."""
+        del problem, x, rounds
+        return None
+
     def longest_step(self, constrained: bool) -> float:
         """Return the stepsize beyond which x cannot settle, whatever the loss; infinite where there is none.
 

@@ -29,6 +29,9 @@ from fedrzo.methods.scalars import SendsScalars
 from fedrzo.smoothing import slope
 from fedrzo.twostage import TwoStage, check_solver
 
+LONG_RUN = 1000  # iterations, at least, after which lower solutions are looked at
+FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, and the estimate does not either
+
 
 @method
 class FedRZO2s(SendsScalars):
@@ -103,6 +106,21 @@ class FedRZO2s(SendsScalars):
         """Return what a reply counts after so many local steps."""
         size = client.cost(self.batch_size)
         return {"evaluations": 2 * steps * size, "steps": jnp.round(solved * size).astype(jnp.int32)}
+
+    def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
+        """Say that the solver leaves lower solutions far from the truth at the end of a run.
+
+        Algorithm 5 is meant to take more steps the longer a run goes on: it is looked at as in a run of some length.
+        """
+        iterations = max(int(iterations_before(self.local_steps, rounds)), LONG_RUN)
+        error, share = problem.left_by(self.solver, np.asarray(x), iterations)
+        if error <= float(self.smoothing) and share <= FRACTION:
+            return None
+        return (
+            f"solver: at the end {self.solver!r} may leave y {error:.3g} from its solution, {100 * share:.0f} % of the way from "
+            f"y0, where the smoothing is {float(self.smoothing):g}, so that x may be wrong; give it more steps, or use "
+            "fz.vi.Accelerated()"
+        )
 
     def diagnose(self, state: State, before: np.ndarray) -> str | None:
         """Say what may have gone wrong where x is lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
@@ -105,9 +106,9 @@ class GradientMethod(Method):
         """Return this method with the mu and L that a round came with, if any, in place of its own."""
         if curvature is None:
             return self
-        mu, L = curvature
-        constants = self.constants._replace(modulus=mu, smoothness=L)
-        return dataclasses.replace(self, constants=constants)  # type: ignore[type-var]
+        known = copy.copy(self)  # its fields have been checked, and may be traced by now
+        set_fields(known, constants=self.constants._replace(modulus=curvature[0], smoothness=curvature[1]))
+        return known
 
     def prepare(self, problem: Any) -> Any:
         """Estimate the constants that the schedules need, where the user gave none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,19 +36,29 @@ def try_solver(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any) ->
         )
 
 
-def error_after(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any, k: int, here: Constants) -> float:
-    """Bound the error of what a solver returns at upper iteration k, at one x and for one scenario of a client.
+class Left(NamedTuple):
+    """What a solver leaves of the way to the solution: a bound on the distance, and the share of the first step's length."""
+
+    error: float
+    share: float
+
+
+def left_after(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any, k: int, here: Constants) -> Left:
+    """Return what a solver leaves undone at upper iteration k, at one x and for one scenario of a client.
 
     Its steps are made of the client's constants, the bound of those `here`, at x.
     """
     if not here.mu > 0:
-        return np.inf
+        return Left(np.inf, 0.0)
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
-        return float(solve_once(problem, x, xi, solver, client).residual) / here.mu
+        return Left(float(solve_once(problem, x, xi, solver, client).residual) / here.mu, 0.0)
     alpha, steps = solver.plan(*map(float, problem.constants_of(client)), k)
-    last = float(_lengths(problem, x, xi, client, solver)[0][min(steps, STEPS) - 1])
-    # After a step of length r, ||y - y*|| <= (1 + alpha L) / (alpha mu) r; steps of a contraction only get shorter.
-    return (1 + alpha * here.L) / (alpha * here.mu) * last
+    lengths = np.maximum(np.asarray(_lengths(problem, x, xi, client, solver)[0]), np.finfo(float).tiny)
+    next_step = lengths[min(steps, STEPS - 1)]
+    if steps >= STEPS:  # not walked to the end: steps go on shrinking as they did
+        next_step *= min(1.0, (lengths[-1] / lengths[STEPS // 2]) ** (1 / (STEPS // 2))) ** (steps - STEPS)
+    # Where the next step is of length r, ||y - y*|| <= (1 + alpha L) / (alpha mu) r.
+    return Left((1 + alpha * here.L) / (alpha * here.mu) * next_step, float(next_step / lengths[0]))
 
 
 @jax.jit
