@@ -1,12 +1,17 @@
-"""The loss at x_feasible: what it is, where it is kept and shown, and that sweeps are ranked by it."""
+"""The loss at x_feasible: what it is, where it is kept and shown, and that sweeps and methods are ranked by it."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedrzo as fz
+from fedrzo.bench import communication, methods
+from fedrzo.bench.candidates import Candidate
+from fedrzo.bench.contest import Contest, judged_by
+from fedrzo.problems import Problem
 from fedrzo.results import History, Sweep
 from fedrzo.zoo import toys
 
@@ -88,3 +93,72 @@ def test_a_setting_that_diverged_does_not_win_by_its_projection(sweep):
     both = Sweep(sweep.settings, [gone, sweep.results[1]])
     assert both.best() == 1
     assert "diverged" in repr(both).splitlines()[1]
+
+
+def test_a_comparison_of_methods_is_not_won_by_straying_from_the_sets():
+    """Long steps go far outside, where the loss is lower; inside, they cross the kink at x[1] = 0 and are worth less."""
+    start = fz.Nonsmooth(problem().loss_fn, DATA, np.array([0.0, 0.04]), constraint=BOXES)
+    budgets = {"evaluations": 3 * 2 * 30 * 2, "bytes": 2 * 2 * 16 * 30}  # 30 rounds of two steps of two clients
+    contest = Contest(Candidate("FedAvg", fz.FedAvg(0.3, 2)), start, 100, {"evaluations": 12.0, "bytes": 64.0})
+    longest = contest.sweep(30, [7], contest.candidate.grid).results[-1][0]
+    assert longest.history["loss"][-1] < -6  # below the least loss inside, which is -3
+    np.testing.assert_allclose(longest.history["loss_feasible"][-1], by_hand(longest.x_feasible), rtol=1e-12)
+    assert longest.history["loss_feasible"][-1] == pytest.approx(longest.loss_feasible)
+    contest.tune(budgets, 7)
+    contest.compete(budgets, [0, 1, 2, 3, 4])
+    entry = contest.entry(budgets)
+    assert contest.stepsize < 0.3
+    assert entry["grid_loss"][-1] > entry["at_equal_evaluations"]["loss"]
+    for end in (entry["at_equal_evaluations"], entry["at_equal_bytes"]):
+        assert -3 <= end["low"] <= end["loss"] < -2.9
+        assert 0.02 < end["feasibility"] < 1
+    assert all(np.all(history["loss_feasible"] >= -3) for history in contest.histories["bytes"])
+
+
+def made_up(name, at_x, inside, outside):
+    """A contest of three seeds whose histories are given."""
+    contest = Contest(
+        Candidate(name, fz.FedAvg(0.1)), problem(), 100, {"evaluations": 3.0, "bytes": 10.0}, {0.1: 1.0}, 0.1
+    )
+    rows = {"round": [0, 1, 2], "loss": at_x, "loss_feasible": inside, "feasibility": outside, "evaluations": [0, 0, 0],
+            "gradients": [0, 1, 2], "upload_bytes": [0, 5, 10], "download_bytes": [0, 5, 10]}  # fmt: skip
+    contest.histories = {budget: [History(rows)] * 3 for budget in ("evaluations", "bytes")}
+    return contest
+
+
+def test_the_table_and_the_figure_of_a_comparison_show_both_numbers():
+    budgets = {"evaluations": 6, "bytes": 20}
+    contests = [made_up("Stray", [2.0, 1.0, 0.1], [2.0, 1.9, 1.8], [0, 0.2, 0.4651]),
+                made_up("Stay", [2.0, 1.6, 1.4], [2.0, 1.7, 1.5], [0, 0.1, 0.01])]  # fmt: skip
+    entries = [contest.entry(budgets) for contest in contests]
+    assert [entry["at_equal_bytes"]["loss"] for entry in entries] == [1.8, 1.5]
+    found = {"column": "loss_feasible", "start": 2.0, "budget": budgets, "methods": entries[::-1], "same": [], "refused": [],
+             "note": "", "rounds_cap": 100}  # fmt: skip
+    heads, stay, stray = methods.table(found)
+    assert heads[2:5] == ["loss at x_feasible\nafter 6 evaluations", "feasibility", "rounds"]
+    assert heads[5:8] == ["loss at x_feasible\nafter 20 B", "feasibility", "rounds"]
+    assert stay[2:5] == stay[5:8] == ["1.5 ± 0", "0.01", "2"]
+    assert stray[2:5] == ["1.8 ± 0", "0.465", "2"]
+    assert methods.PROJECTED in methods.remarks(found)
+    drawn = methods.figure(found, contests)
+    assert drawn.axes[0].get_ylabel() == "feasible loss above the least found, log scale"
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == [
+        "Stay (0.01 outside)",
+        "Stray (0.465 outside)",
+    ]
+    np.testing.assert_allclose(drawn.axes[0].lines[1].get_ydata(), [0.5, 0.4, 0.3])  # of the one that strays
+    # Bytes to a target, in `bench communication`: 1.9 is reached inside after ten, at x itself much earlier.
+    assert communication.until(contests[0].histories["bytes"], 1.9) == 10
+
+
+def test_without_sets_a_comparison_is_as_it_was():
+    free = toys.quadratic(2, 3)
+    assert free.following_projection() is free
+    assert judged_by(History({"loss": [1.0]})) == "loss"
+
+
+def test_a_point_that_is_lost_has_no_loss_inside():
+    """A box makes a finite point of an infinite one."""
+    stand_in = SimpleNamespace(project=lambda x: np.clip(x, -1, 1), evaluate=lambda x: {"loss": by_hand(x)})
+    assert Problem.projected_loss(stand_in, np.array([-5.0, 0.0]), np.float64(-15.0)) == -3
+    assert Problem.projected_loss(stand_in, np.array([-np.inf, 0.0]), np.float64(-np.inf)) == -np.inf

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrzo.errors import InputError, nearest
 from fedrzo.results import History, confidence_band
+from fedrzo.show import AT_FEASIBLE
 
 # After Okabe and Ito, told apart with any colour vision; yellow and sky blue are darkened, so that each has a contrast of
 # three to one on white. Seven colours and four styles repeat only after 28 curves.
@@ -24,7 +25,10 @@ COSTS = {
 }
 SHOWN = ("round", "bytes", "evaluations")
 COLUMNS = {"bytes": ("upload_bytes", "download_bytes"), "evaluations": ("evaluations", "gradients")}
-NAMES = {"feasibility": "infeasibility (distance to sets)"}  # of metrics whose column says less
+NAMES = {  # of metrics whose column says less
+    "feasibility": "infeasibility (distance to sets)",
+    "loss_feasible": AT_FEASIBLE,
+}
 DISTANCES = ("feasibility", "lower_error")  # never below zero, hence neither are their bands
 FEW = 3  # runs: the interval of two is thirteen times as wide as they are apart, and says nothing
 DECADE = 10  # values that differ by less are read more easily on a linear axis

@@ -44,6 +44,7 @@ class Problem:
     hierarchical = False
     usual = "FedRZOnn"  # the method to take where none is named
     measured_gradients = 0  # that measuring a lower level's constants took
+    follows_projection = False  # whether the loss at the projection of x is monitored too
 
     def __init__(
         self,
@@ -134,6 +135,19 @@ class Problem:
     def project_all(self, points: np.ndarray) -> np.ndarray:
         """Project each row onto the intersection of all clients' sets."""
         return points if self.sets.free else np.asarray(jax.vmap(self.project)(jnp.asarray(points)))
+
+    def following_projection(self) -> Any:
+        """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""
+        if self.sets.free:
+            return self
+        follower = copy.copy(self)
+        follower.follows_projection = True
+        return follower
+
+    def projected_loss(self, x: jax.Array, loss: jax.Array) -> jax.Array:
+        """Return the loss at the projection of a flat x, given that at x itself; where that is not finite, it stays so."""
+        # A set may well bring an x that diverged back to a point like any other.
+        return jnp.where(jnp.isfinite(loss), self.evaluate(self.project(x))["loss"], loss)
 
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
         """Return an accurate lower-level solution for each row, where there is one."""

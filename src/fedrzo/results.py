@@ -21,7 +21,7 @@ from fedrzo.pytrees import read_trees, write_trees
 COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
 COLUMNS = ("round", *COST_COLUMNS, "seconds")
 WIRE_COLUMNS = ("wire_upload_bytes", "wire_download_bytes", "failures")  # of engines that leave this process
-TAKEN = {*COLUMNS, *WIRE_COLUMNS, "loss", "feasibility", "test_loss"}  # what no metric may be called
+TAKEN = {*COLUMNS, *WIRE_COLUMNS, "loss", "loss_feasible", "feasibility", "test_loss"}  # what no metric may be called
 
 
 class History:

@@ -20,11 +20,22 @@ import numpy as np
 from fedrzo import plots
 from fedrzo.bench import replay
 from fedrzo.bench.candidates import LOCAL_STEPS, Candidate, applicable
-from fedrzo.bench.contest import CAP, QUICK_CAP, TUNING, Contest, budgets_for, enter
+from fedrzo.bench.contest import (
+    AT_PROJECTION,
+    CAP,
+    QUICK_CAP,
+    TUNING,
+    Contest,
+    budgets_for,
+    distance,
+    enter,
+    judged_by,
+    plain,
+)
 from fedrzo.bench.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.files import write_file
-from fedrzo.picture import bytes_unit, prepare, spent
+from fedrzo.picture import NAMES, bytes_unit, prepare, spent
 from fedrzo.results import History, Result, confidence_band
 from fedrzo.spec import slug
 
@@ -88,11 +99,13 @@ def _compete(
 def _compared(contests: list[Contest], results: dict[str, list[Result]]) -> dict[str, Any]:
     """Return one entry per method, and the loss that all of them reach: the largest mean at the end."""
     curves = {name: [result.history for result in runs] for name, runs in results.items()}
-    start = float(curves[VECTORS][0]["loss"][0])
-    ends = {name: float(np.mean([history["loss"][-1] for history in runs])) for name, runs in curves.items()}
+    column = judged_by(curves[VECTORS][0])
+    start = float(curves[VECTORS][0][column][0])
+    ends = {name: float(np.mean([history[column][-1] for history in runs])) for name, runs in curves.items()}
     finished = [loss for loss in ends.values() if np.isfinite(loss) and loss < start]
     target = max(finished) if finished else None
     return {
+        "column": column,
         "start": start,
         "target": target,
         "methods": [_entry(contest, curves[contest.candidate.name], target) for contest in contests],
@@ -100,22 +113,24 @@ def _compared(contests: list[Contest], results: dict[str, list[Result]]) -> dict
 
 
 def _entry(contest: Contest, histories: list[History], target: float | None) -> dict[str, Any]:
-    losses = np.array([history["loss"][-1] for history in histories])
+    losses = np.array([history[judged_by(history)][-1] for history in histories])
     with np.errstate(over="ignore", invalid="ignore"):
         mean, low, high = (float(edge) if np.isfinite(edge) else None for edge in confidence_band(losses))
     last = {
-        name: float(np.mean([h[name][-1] for h in histories])) for name in ("round", "upload_bytes", "download_bytes")
+        name: float(np.mean([h[name][-1] for h in histories]))
+        for name in ("round", "upload_bytes", "download_bytes", "feasibility")
     }
     return {
         "name": contest.candidate.name, "stepsize": contest.stepsize, "edge_of_grid": contest.at_edge,
-        "loss": mean, "low": low, "high": high, "rounds": int(last["round"]), "upload_bytes": round(last["upload_bytes"]),
+        "loss": mean, "low": low, "high": high, "feasibility": plain(last["feasibility"]),
+        "rounds": int(last["round"]), "upload_bytes": round(last["upload_bytes"]),
         "download_bytes": round(last["download_bytes"]), "bytes_to_target": None if target is None else until(histories, target),
     }  # fmt: skip
 
 
 def until(histories: list[History], target: float) -> int | None:
     """Return the bytes, both ways, after which the mean loss over the seeds is down to the target, by interpolation."""
-    losses = np.mean([history["loss"] for history in histories], axis=0)
+    losses = np.mean([history[judged_by(history)] for history in histories], axis=0)
     sent = np.mean([spent(history, "bytes") for history in histories], axis=0)
     below = np.flatnonzero(losses <= target)
     if not len(below):
@@ -146,22 +161,22 @@ def _same(results: dict[str, list[Result]], problem: Any) -> dict[str, Any] | No
 def table(found: dict[str, Any]) -> list[list[str]]:
     """Return rows to print: a heading, then one per method."""
     target = "" if found["target"] is None else f" {found['target']:.4g}"
-    rows = [
-        [
-            "",
-            "stepsize",
-            f"loss at {found['evaluations']:,.0f} evaluations",
-            "rounds",
-            "up",
-            "down",
-            f"bytes to{target}",
-        ]
+    constrained = found["column"] == AT_PROJECTION
+    loss, outside = NAMES.get(found["column"], "loss"), ["feasibility"] if constrained else []
+    heads = [
+        f"{loss}\nafter {found['evaluations']:,.0f} evaluations",
+        *outside,
+        "rounds",
+        "up",
+        "down",
+        f"bytes to{target}",
     ]
+    rows = [["", "stepsize", *heads]]
     for entry in found["methods"]:
         half = "" if entry["loss"] is None else f"{entry['loss']:.5g} ± {(entry['high'] - entry['low']) / 2:.1g}"
         rows.append([
-            entry["name"], f"{entry['stepsize']:.3g}", half or "not finite", f"{entry['rounds']:,}",
-            _size(entry["upload_bytes"]), _size(entry["download_bytes"]), _size(entry["bytes_to_target"]),
+            entry["name"], f"{entry['stepsize']:.3g}", half or "not finite", *(distance(entry) for _ in outside),
+            f"{entry['rounds']:,}", _size(entry["upload_bytes"]), _size(entry["download_bytes"]), _size(entry["bytes_to_target"]),
         ])  # fmt: skip
     return rows
 
@@ -183,7 +198,7 @@ def save(found: dict[str, Any], histories: dict[str, list[History]], out: Path) 
     """Write the numbers, the table, the histories and the figure."""
     write_file(out / "communication.json", json.dumps(found, allow_nan=False, indent=1).encode())
     buffer = io.StringIO(newline="")
-    csv.writer(buffer).writerows(table(found))
+    csv.writer(buffer).writerows([[cell.replace("\n", " ") for cell in row] for row in table(found)])
     write_file(out / "table.csv", buffer.getvalue().encode())
     for name, runs in histories.items():
         folder = out / slug(name)
@@ -199,7 +214,7 @@ def save(found: dict[str, Any], histories: dict[str, list[History]], out: Path) 
 def figure(histories: dict[str, list[History]]) -> Any:
     """Draw the loss against bytes, on a logarithmic axis, which has no place for the start: no bytes have been sent there."""
     later = {name: [_later(history) for history in runs] for name, runs in histories.items()}
-    picture = prepare(later, "loss", ("bytes",))
+    picture = prepare(later, judged_by(later[VECTORS][0]), ("bytes",))
     drawn = plots.draw(picture, PANEL)
     first = min(float(curve.costs["bytes"][0]) for curve in picture.curves)
     last = max(float(curve.costs["bytes"][-1]) for curve in picture.curves)

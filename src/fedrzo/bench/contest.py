@@ -3,6 +3,9 @@
 The stepsize is the best of a grid, by the loss at the evaluation budget with a seed of its own. A winner at the edge has the
 grid extended there, and is flagged if that does not help. Then the method is run with that stepsize and the seeds, once to the
 evaluation budget and once to the byte budget. One gradient counts as three evaluations.
+
+Where there are sets, every loss here is that at the projection of x onto all of them: the loss at an x outside may be below any
+that is feasible, and would be won by whoever strays furthest.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ EXTENSIONS = 3  # of a grid
 ROUNDING = 1e-6  # of a round
 TUNING = 1_000  # added to the first seed: the seed that stepsizes are chosen with
 BUDGETS = ("evaluations", "bytes")
+AT_X, AT_PROJECTION = "loss", "loss_feasible"  # columns of a history
 
 
 @dataclasses.dataclass
@@ -55,10 +59,8 @@ class Contest:
 
     def sweep(self, rounds: int, seeds: list[int], grid: list[float]) -> Sweep:
         """Run some rounds; the last row is that of the last round."""
-        every = max(1, math.ceil(rounds / ROWS))
-        return sweep(
-            self.candidate.method, self.problem, rounds, seeds, eval_every=every, progress=False, stepsize=grid
-        )
+        every, problem = max(1, math.ceil(rounds / ROWS)), self.problem.following_projection()
+        return sweep(self.candidate.method, problem, rounds, seeds, eval_every=every, progress=False, stepsize=grid)
 
     def trial(self, seed: int) -> None:
         """Find out what a round costs after the first, which may differ; the number of local steps may be random."""
@@ -119,25 +121,26 @@ class Contest:
             "fields": {field.name: _show(getattr(method, field.name)) for field in dataclasses.fields(method)},  # type: ignore[arg-type]
             "stepsize": self.stepsize,
             "grid": grid,
-            "grid_loss": [_plain(self.tried[value]) for value in grid],
+            "grid_loss": [plain(self.tried[value]) for value in grid],
             "edge_of_grid": self.at_edge,
             **ends,
             "diverged": any(end["diverged"] for end in ends.values()),
         }
 
     def end(self, budget: str, budgets: dict[str, float]) -> dict[str, Any]:
-        """Return mean and 95 % interval of the loss at a budget."""
+        """Return mean and 95 % interval of the loss at a budget, and how far outside the sets x itself is there."""
         histories = self.histories[budget]
+        start = histories[0][judged_by(histories[0])][0]
         rows = [read(history, budget, budgets) for history in histories]
         losses = np.array([row["loss"] for row in rows])
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, low, high = (_plain(float(edge)) for edge in confidence_band(losses))
+            mean, low, high = (plain(float(edge)) for edge in confidence_band(losses))
         return {
             "loss": mean, "low": low, "high": high, "rounds": int(np.mean([row["round"] for row in rows])),
-            "feasibility": _plain(float(np.mean([row["feasibility"] for row in rows]))),
+            "feasibility": plain(float(np.mean([row["feasibility"] for row in rows]))),
             "share_of_budget": float(np.mean([row["spent"] for row in rows])) / budgets[budget],
             "capped": budgets[budget] / self.per_round[budget] > self.cap + 1,
-            "diverged": not bool(np.all(np.isfinite(losses) & (losses <= histories[0]["loss"][0]))),
+            "diverged": not bool(np.all(np.isfinite(losses) & (losses <= start))),
         }  # fmt: skip
 
 
@@ -145,7 +148,13 @@ def read(history: History, budget: str, budgets: dict[str, float]) -> dict[str, 
     """Return the last row that a budget pays for; the first row after the start where it pays for none."""
     costs = spent(history, budget)
     i = max(1, int(np.searchsorted(costs, budgets[budget], side="right")) - 1)
-    return {name: float(history[name][i]) for name in ("loss", "round", "feasibility")} | {"spent": float(costs[i])}
+    row = {name: float(history[name][i]) for name in ("round", "feasibility")}
+    return row | {"loss": float(history[judged_by(history)][i]), "spent": float(costs[i])}
+
+
+def judged_by(history: History) -> str:
+    """Return the column that methods are compared by: the loss, at the projection of x where there are sets."""
+    return AT_PROJECTION if AT_PROJECTION in history else AT_X
 
 
 def enter(candidates: list[Candidate], problem: Any, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
@@ -193,5 +202,11 @@ def rank(loss: float | None) -> float:
     return math.inf if loss is None or not math.isfinite(loss) else loss
 
 
-def _plain(value: float) -> float | None:
+def distance(end: dict[str, Any]) -> str:
+    """Return how far outside the sets x ended, to read."""
+    return "not finite" if end["feasibility"] is None else f"{end['feasibility']:.3g}"
+
+
+def plain(value: float) -> float | None:
+    """Return a number as JSON can hold it."""
     return value if math.isfinite(value) else None

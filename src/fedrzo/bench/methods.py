@@ -16,20 +16,36 @@ import numpy as np
 
 from fedrzo import plots
 from fedrzo.bench.candidates import LOCAL_STEPS, SAME, Setting, applicable
-from fedrzo.bench.contest import BUDGETS, CAP, QUICK_CAP, TUNING, Contest, budgets_for, enter, rank
+from fedrzo.bench.contest import (
+    AT_PROJECTION,
+    BUDGETS,
+    CAP,
+    QUICK_CAP,
+    TUNING,
+    Contest,
+    budgets_for,
+    distance,
+    enter,
+    judged_by,
+    rank,
+)
 from fedrzo.bench.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.files import write_file
-from fedrzo.picture import BYTE_UNITS, bytes_unit, prepare
+from fedrzo.picture import BYTE_UNITS, NAMES, bytes_unit, prepare
 from fedrzo.results import History
 from fedrzo.spec import slug
 
 PROBLEM = "relu-digits"
 SEEDS = 5
-GAP = "loss above the least one found"
+GAPS = {"loss": "loss above the least one found", AT_PROJECTION: "feasible loss above the least found"}
 HIDES = 0.3  # of the first loss: a least loss above this hides what methods still gain
 FLOOR = 1e-6  # of what the best method gains
 PANEL = (4.4, 3.2)  # inches
+PROJECTED = (
+    "Losses are those at x_feasible, the projection of x onto all clients' sets; feasibility is how far x itself lies outside "
+    "the set furthest off."
+)
 NOTE = (
     "Gradient methods are given the gradient that automatic differentiation returns: where a loss has kinks, "
     "that of almost every point."
@@ -62,8 +78,10 @@ def run(options: Options) -> dict[str, Any]:
         contest.tune(budgets, seed + TUNING)
         contest.compete(budgets, options.all_seeds)
     entries = sorted((c.entry(budgets) for c in contests), key=lambda e: rank(e["at_equal_evaluations"]["loss"]))
+    first = contests[0].histories["bytes"][0]
+    column = judged_by(first)
     found = {
-        "problem": problem, "start": float(contests[0].histories["bytes"][0]["loss"][0]), "budget": budgets,
+        "problem": problem, "column": column, "start": float(first[column][0]), "budget": budgets,
         "seeds": options.all_seeds, "tuning_seed": seed + TUNING, "rounds_cap": cap,
         "local_steps": LOCAL_STEPS, "batch_size": Setting.of(made).batch_size,
         "methods": entries, "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
@@ -78,15 +96,20 @@ def run(options: Options) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> list[list[str]]:
     """Return rows to print: a heading, then one per method, best first."""
     factor, unit = bytes_unit(found["budget"]["bytes"])
-    rows = [[
-        "", "stepsize", f"loss at {found['budget']['evaluations']:,.0f} evaluations", "rounds",
-        f"loss at {found['budget']['bytes'] / factor:.3g} {unit}", "rounds", "",
-    ]]  # fmt: skip
+    budgets = (f"{found['budget']['evaluations']:,.0f} evaluations", f"{found['budget']['bytes'] / factor:.3g} {unit}")
+    loss, outside = NAMES.get(found["column"], "loss"), ["feasibility"] if _constrained(found) else []
+    heads = [head for budget in budgets for head in (f"{loss}\nafter {budget}", *outside, "rounds")]
+    rows = [["", "stepsize", *heads, ""]]
     for entry in found["methods"]:
-        ends = [entry[f"at_equal_{budget}"] for budget in BUDGETS]
-        cells = [cell for end in ends for cell in (_interval(end), f"{end['rounds']:,}")]
+        cells = []
+        for end in (entry[f"at_equal_{budget}"] for budget in BUDGETS):
+            cells += [_interval(end), *(distance(end) for _ in outside), f"{end['rounds']:,}"]
         rows.append([entry["name"], f"{entry['stepsize']:.3g}", *cells, ", ".join(_remarks(entry))])
     return rows
+
+
+def _constrained(found: dict[str, Any]) -> bool:
+    return found["column"] == AT_PROJECTION
 
 
 def remarks(found: dict[str, Any]) -> list[str]:
@@ -96,6 +119,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
     cap = f"capped: the budget pays for more than {found['rounds_cap']:,} rounds, which is where every method stops"
     marks = [mark for entry in found["methods"] for mark in _remarks(entry)]
     lines += [cap] if any("capped" in mark for mark in marks) else []
+    lines += [PROJECTED] if _constrained(found) else []
     return [*lines, found["note"]]
 
 
@@ -118,7 +142,7 @@ def save(found: dict[str, Any], contests: list[Contest], out: Path) -> None:
     """Write the table, the histories and the figure."""
     write_file(out / "table.json", json.dumps(found, allow_nan=False, indent=1).encode())
     buffer = io.StringIO(newline="")
-    csv.writer(buffer).writerows(table(found))
+    csv.writer(buffer).writerows([[cell.replace("\n", " ") for cell in row] for row in table(found)])
     write_file(out / "table.csv", buffer.getvalue().encode())
     for contest in contests:
         for seed, history in zip(found["seeds"], contest.merged(), strict=True):
@@ -134,9 +158,10 @@ def save(found: dict[str, Any], contests: list[Contest], out: Path) -> None:
 def figure(found: dict[str, Any], contests: list[Contest]) -> Any:
     """Draw the loss against evaluations and bytes, each up to its budget; best methods first."""
     runs = {contest.candidate.name: contest.merged() for contest in contests}
-    best = min(float(np.nanmin(history["loss"])) for group in runs.values() for history in group)
-    groups = {entry["name"]: [_gap(h, best, found["start"]) for h in runs[entry["name"]]] for entry in found["methods"]}
-    picture = prepare(groups, GAP if best <= 0 or best > HIDES * found["start"] else "loss", BUDGETS)
+    best = min(float(np.nanmin(history[found["column"]])) for group in runs.values() for history in group)
+    groups = {_label(entry, found): [_gap(h, best, found) for h in runs[entry["name"]]] for entry in found["methods"]}
+    hidden = best <= 0 or best > HIDES * found["start"]
+    picture = prepare(groups, GAPS[found["column"]] if hidden else found["column"], BUDGETS)
     drawn = plots.draw(picture, PANEL)
     evaluations, traffic = drawn.axes
     evaluations.set_xlim(0, found["budget"]["evaluations"])
@@ -149,7 +174,14 @@ def figure(found: dict[str, Any], contests: list[Contest]) -> Any:
     return drawn
 
 
-def _gap(history: History, best: float, start: float) -> History:
+def _label(entry: dict[str, Any], found: dict[str, Any]) -> str:
+    """Return a curve's name; where there are sets, with how far outside of them x itself ended."""
+    outside = f" ({distance(entry['at_equal_evaluations'])} outside)" if _constrained(found) else ""
+    return entry["name"] + outside
+
+
+def _gap(history: History, best: float, found: dict[str, Any]) -> History:
     """Return a history with the loss above the best one; gaps too small to be told from it are drawn at the floor."""
-    floor = FLOOR * (start - best)
-    return History({**history.to_dict(), GAP: [max(value - best, floor) for value in history.to_dict()["loss"]]})
+    column, floor = found["column"], FLOOR * (found["start"] - best)
+    gaps = [max(value - best, floor) for value in history.to_dict()[column]]
+    return History({**history.to_dict(), GAPS[column]: gaps})

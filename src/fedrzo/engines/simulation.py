@@ -110,7 +110,10 @@ def evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[st
     """Return what the problem and the method monitor, as compiled code."""
 
     def one(method: Any, state: PyTree) -> dict[str, jax.Array]:
-        return problem.evaluate(state.x) | method.metrics(state)
+        row = problem.evaluate(state.x)
+        if problem.follows_projection:
+            row["loss_feasible"] = problem.projected_loss(state.x, row["loss"])
+        return row | method.metrics(state)
 
     return (jax.vmap(one) if many else one)(method, state)
 
