@@ -117,6 +117,22 @@ def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
     assert {"figure.png", "figure.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_no_method_is_better_than_the_best_feasible_loss(few, tmp_path, capsys):
+    """On `boxes` the loss falls without end outside of the sets; inside, the least is -2."""
+    assert main(["bench", "methods", "boxes", "--quick", "--seeds", "3", "--json", "--out", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["column"] == "loss_feasible"
+    for entry in found["methods"]:
+        ends = [entry["at_equal_evaluations"], entry["at_equal_bytes"]]
+        assert all(-2 - 1e-9 <= loss for loss in entry["grid_loss"] if loss is not None)
+        assert all(-2 - 1e-9 <= end["loss"] < found["start"] and end["feasibility"] > 0 for end in ends)
+        stored = History.read(tmp_path / entry["name"].lower() / "seed-1.csv")
+        assert np.all(stored["loss_feasible"] >= -2 - 1e-9)
+        assert stored["loss"].min() < -2
+    with (tmp_path / "table.csv").open() as file:
+        assert next(csv.reader(file)).count("feasibility") == 2
+
+
 def contest(stepsize, cap=100):
     problem = zoo.make("quadratic")
     made = Contest(candidates.Candidate("FedAvg", fz.FedAvg(stepsize, 10, 8)), problem, cap)

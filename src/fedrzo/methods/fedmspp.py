@@ -1,7 +1,7 @@
 """FedMSPP: federated minibatch stochastic proximal point, a minibatch version of FedProx.
 
-X.-T. Yuan, P. Li: "On Convergence of FedProx: Local Dissimilarity Invariant Bounds, Non-smoothness and Beyond", NeurIPS 2022.
-Restated from memory: the form below is the standard one; no constant of the authors is claimed.
+X.-T. Yuan, P. Li: "On Convergence of FedProx: Local Dissimilarity Invariant Bounds, Non-smoothness and Beyond", NeurIPS 2022
+(arXiv 2206.05187). Restated from memory; the class says what could not be verified.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ class FedMSPP(Method):
     The proximal point is solved for by gradient steps on the one minibatch of the round. Steps below 2/(L + 1/eta) converge to
     it where the minibatch's loss is convex and L-smooth. Where clients differ, the average of exact proximal points lies off
     the solution by an amount that falls with eta.
+
+    The listing followed is the paper's minibatch extension of FedProx. Its abstract confirms that extension, guarantees that
+    assume no likeness of clients and no smoothness, and a linear speedup in minibatch and clients. Not verified, for want of its
+    text: how eta changes over the rounds, how accurately the proximal point is solved for (here by a number of gradient
+    steps), and whether a minibatch is drawn with replacement (here it is). Tested: without noise, convergence to the minimiser
+    of the mean of Moreau envelopes, O(eta) from the solution; with noise, a variance divided by the number of clients.
 
     Args:
         proximal: eta of the term |w - w_t|^2 / (2 eta); a number or a function of the round. Small values stay near w_t.

@@ -1,7 +1,7 @@
 """LFD, local federated descent: decreasing steps for clients that differ.
 
-F. Haddadpour, M. Mahdavi: "On the Convergence of Local Descent Methods in Federated Learning", 2019. Restated from memory: the
-form below is the standard one for strongly convex losses (steps 4/(mu (t + a))); no constant of the authors is claimed.
+F. Haddadpour, M. Mahdavi: "On the Convergence of Local Descent Methods in Federated Learning", 2019 (arXiv 1910.14425).
+Restated from memory; the class says what could not be verified.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ from fedrzo.methods.lower import GradientMethod, Plan
 @method
 class LFD(LocalSGD):
     """Local gradient steps of decreasing length, averaged once a round; clients' data may differ.
+
+    The listing followed is the paper's local descent with periodic averaging by a server: of full gradients, or of sampled ones.
+    Its summary confirms these two, and rates under the Polyak-Lojasiewicz condition where clients differ. Not verified, for want
+    of its text: the steps 4/(mu (t + a)), which are taken from the same group's LUPA-SGD, and their a; how clients are drawn
+    (here uniformly, and the mean is weighted). Its version for a network without a server is not here. Tested: an error without
+    noise like 1/T where clients differ, and with noise like 1/(m T).
 
     Args:
         stepsize: a number or a function of the round; by default 4/(mu (t + a)) at local step t, with a = 8 kappa + H.

@@ -2,8 +2,8 @@
 
 Y. Deng, M. Mahdavi: "Local Stochastic Gradient Descent Ascent: Convergence Analysis and Communication Efficiency", AISTATS
 2021; momentum: P. Sharma, R. Panda, G. Joshi, P. K. Varshney: "Federated Minimax Optimization: Improved Convergence Analyses
-and Algorithms", ICML 2022. The momentum version is restated from memory, in its standard form; no constant of the authors is
-claimed, and the directions start at zero.
+and Algorithms", ICML 2022 (arXiv 2203.04850). The momentum version is restated from memory; the class says what could not be
+verified.
 """
 
 from __future__ import annotations
@@ -45,6 +45,13 @@ class LocalSGDA(Method):
     unprojected and the receiver projects the average, as in `LocalSGD`. Where Y(x) moves with x, the step in x takes no
     account of it: stationary points of max_y f(., y) are the aim for a fixed Y only. Several local steps leave a bias that
     grows with the stepsizes and with the clients' differences.
+
+    The listing followed is Local SGDA of Deng and Mahdavi, and with momentum that of Sharma et al. The abstract of the latter
+    confirms a momentum-based version with the guarantees of the plain one. Not verified, for want of its text: the form of the
+    momentum, that directions are averaged with the iterates, that the gradient mixed in is the one at the new point, and where
+    directions start (here at zero). Tested with momentum and one local step: the saddle point is a fixed point, reached
+    linearly, however clients differ; directions have beta alpha / (2 - beta alpha) of a gradient's variance, divided by the
+    number of clients.
 
     Args:
         stepsize: eta_x; a number, or a function of the round.

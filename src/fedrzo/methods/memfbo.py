@@ -1,7 +1,7 @@
 """MemFBO: federated bilevel optimisation with gradients only, no products with second derivatives.
 
-Y. Yang, P. Xiao, S. Ma, K. Ji: "First-Order Federated Bilevel Learning", AAAI 2025. Restated from memory as the penalty form
-of its Lagrangian; the coupling of step sizes is this library's, and no constant here is claimed to be the authors'.
+Y. Yang, P. Xiao, S. Ma, K. Ji: "First-Order Federated Bilevel Learning", AAAI 2025. Restated from memory; the class says
+what could not be verified.
 """
 
 from __future__ import annotations
@@ -39,6 +39,13 @@ class MemFBO(HypergradientMethod):
     One round is one communication of n + 2q floats each way. The surrogate's stationary points are off those of the problem by
     O(1/lam); a larger lam wants shorter steps on y. Several local steps of clients that differ settle at a distance that grows
     with the step sizes.
+
+    The paper's listing was not seen. Its abstract confirms a single loop in which all variables are updated at once, first
+    derivatives alone, and a linear speedup; elsewhere it speaks of a Lagrangian. Not verified: that it is the penalty form of
+    the value function used here, which other first-order bilevel methods share; whether the multiplier is updated, too (here it
+    is given); the coupling of step sizes, which is this library's, and all constants. Tested: with one local step the
+    surrogate's solution is a fixed point, reached linearly, however clients differ, and off the problem's by O(1/lam); a
+    variance divided by the number of clients.
 
     Args:
         stepsize: eta_x of the local steps; a number, or a function of the round.

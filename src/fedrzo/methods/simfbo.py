@@ -1,7 +1,7 @@
 """SimFBO and ShroFBO: federated bilevel optimisation with one communication and no inner loop.
 
 Y. Yang, P. Xiao, K. Ji: "SimFBO: Towards Simple, Flexible and Communication-efficient Federated Bilevel Learning", NeurIPS
-2023. Restated from memory in its standard form; no constant here is claimed to be the authors'.
+2023 (arXiv 2305.19442). Restated from memory; the class says what could not be verified.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ class SimFBO(HypergradientMethod):
     v follows the solution of (d2_yy g) v = grad_y f, a quadratic summed over the clients. One round is one communication of
     n + 2q floats each way. All weights a_i^k of the listing are 1. Several local steps of clients that differ settle at a
     distance from the solution that grows with the step sizes.
+
+    The listing followed is the paper's SimFBO, with ShroFBO as `normalised`. Its abstract confirms one communication a round
+    for all three variables, an update of the server's own, clients drawn without replacement, a linear speedup, and a variant
+    for unequal local work. Not verified, for want of its text: that local steps start from old iterates throughout; where v is
+    projected (here at the server only), and the radius; the weights of clients that take part (here their weighted mean); the
+    factor that ShroFBO restores (here the mean number of steps). Tested: with one local step the solution is a fixed point,
+    reached linearly, however clients differ; with several, an error in proportion to their length; a variance divided by the
+    number of clients.
 
     Args:
         stepsize: eta_x of the local steps; a number, or a function of the round.
