@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,9 @@ class Contest:
         """Choose the stepsize; a winner at the edge of the grid is not believed before the grid was extended there."""
         grid, rounds = self.candidate.grid, self.rounds(budgets, "evaluations")
         for _ in range(1 + EXTENSIONS):
-            found = self.sweep(rounds, [seed], grid)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # steps too long are tried on purpose
+                found = self.sweep(rounds, [seed], grid)
             for value, [result] in zip(grid, found.results, strict=True):
                 self.tried[value] = read(result.history, "evaluations", budgets)["loss"]
             self.refine(found.results[0][0].history, budgets)
