@@ -23,9 +23,9 @@ import numpy as np
 from fedrzo.client import FULL, Client, take_steps
 from fedrzo.errors import InputError
 from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, State, at, count, method, positive, set_fields, static
+from fedrzo.methods.base import Schedule, at, count, method, positive, set_fields, static
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import Plan, local_schedule
+from fedrzo.methods.lower import GradientState, Plan, local_schedule
 
 # Powers and quotients of whole numbers may miss a whole number by rounding (of float32, where x is); this much is forgiven.
 ROUNDING = 1e-6
@@ -148,14 +148,15 @@ class FedAvg(LocalSGD):
         steps = jnp.ceil(passes * (1 - ROUNDING)).astype(jnp.int32)
         return steps, client.own_round * steps
 
-    def round(self, federation: Federation, state: State, r: Any) -> State:
+    def round(self, federation: Federation, state: GradientState, r: Any) -> GradientState:
         """Server: broadcast x, then take the weighted mean of what returns."""
         del r
-        return State(federation.average(self.client_steps, state.x))
+        return state._replace(x=federation.average(self.client_steps, *state))
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, curvature: Any) -> Reply:
         """ClientUpdate: local steps y <- y - lr G(y) from the server's x."""
         del memory
+        self = self.knowing(curvature)
         steps, first = self.work(client, key)
         x = client.project(x)
 
