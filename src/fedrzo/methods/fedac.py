@@ -93,7 +93,7 @@ class FedAC(GradientMethod):
         return state._replace(x=x, w=w)
 
     def client_steps(
-        self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array, curvature: Any
+        self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array, curvature: Any = None
     ) -> Reply:
         """Accelerated local steps; x is the authors' w_ag."""
         del memory

@@ -153,7 +153,7 @@ class FedAvg(LocalSGD):
         del r
         return state._replace(x=federation.average(self.client_steps, *state))
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, curvature: Any) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, curvature: Any = None) -> Reply:
         """ClientUpdate: local steps y <- y - lr G(y) from the server's x."""
         del memory
         self = self.knowing(curvature)

@@ -91,7 +91,7 @@ class LocalSGD(GradientMethod):
         del r
         return state._replace(x=federation.average(self.client_steps, *state))  # lines 3, 6 and 8
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array, curvature: Any) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array, curvature: Any = None) -> Reply:
         """Algorithm 3, lines 4-7."""
         del memory
         self = self.knowing(curvature)
