@@ -55,7 +55,7 @@ problem = fz.TwoStage(
 
 # %%
 method = fz.FedRZO2s(
-    stepsize=lambda r: 0.5 / (1 + r / 10), smoothing=0.1, local_steps=5, batch_size=2, solver=fz.vi.Extragradient()
+    stepsize=lambda r: 0.5 / (1 + r / 10), smoothing=0.25, local_steps=5, batch_size=2, solver=fz.vi.Extragradient()
 )
 sweep = fz.sweep(method, problem, rounds=60 if QUICK else 200, seeds=5, eval_every=20, progress=False)
 found = np.array([result.x[0] for result in sweep.results[0]])

@@ -80,7 +80,7 @@ def problem_from(weight, log_l2):
 
 # %%
 method = fz.FedRZObl(
-    stepsize=lambda r: 0.3 / (1 + r / 50), smoothing=0.1, batch_size="full", lower=fz.LocalSGD(batch_size="full")
+    stepsize=lambda r: 0.3 / (1 + r / 50), smoothing=0.15, batch_size="full", lower=fz.LocalSGD(batch_size="full")
 )
 start = problem_from(np.full(SILOS, 0.5), np.array(-0.5))
 result = fz.run(method, start, rounds=100 if QUICK else 250, eval_every=10, progress=False)

@@ -13,6 +13,7 @@ import numpy as np
 from fedrzo.errors import warn
 from fedrzo.methods.base import Method
 from fedrzo.results import History
+from fedrzo.show import WORSE
 
 ALIKE = 1e-6  # relative: losses, or lengths of steps, that differ by less count as equal
 ROUNDINGS = 100  # of one number: what a loss over all data may be off by, where that is more
@@ -121,7 +122,7 @@ def worse_end(history: History, end: float | None, dtype: Any, constrained: bool
         return None
     where = " at x_feasible" if constrained else ""
     return (
-        f"the end is worse than the start: the loss{where} is {end:.6g} after {history.last['round']} rounds, and was "
+        f"{WORSE}: the loss{where} is {end:.6g} after {history.last['round']} rounds, and was "
         f"{start:.6g} at x0; use a smaller stepsize, or larger batches"
     )
 

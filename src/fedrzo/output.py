@@ -19,9 +19,12 @@ def report(title: str, outcomes: list[Outcome], seeds: int | None, as_json: bool
     As JSON, a single task gives `{"history": {column: [...]}}`, several give `{"variants": [{"label", "history"}, ...]}`;
     with seeds, `history` is a list of such histories.
     """
+    notes = _notes(outcomes)
     if not as_json:
         print_table(title, outcomes)
+        print(*notes, sep="\n", end="\n" * bool(notes))
         return
+    print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr)
     entries = [{"label": outcome.label, "history": _histories(outcome, seeds)} for outcome in outcomes]
     print_json({"variants": entries} if len(entries) > 1 else {"history": entries[0]["history"]})
 
@@ -61,6 +64,14 @@ def print_rows(title: str, rows: list[list[str]]) -> None:
     for row in rows[1:]:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _notes(outcomes: list[Outcome]) -> list[str]:
+    """Return what the results say about their ends, one line each."""
+    from fedrzo.show import together
+
+    notes = [(outcome.label, together([result.notes for result in outcome.results])) for outcome in outcomes]
+    return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes for text in texts]
 
 
 def _histories(outcome: Outcome, seeds: int | None) -> Any:

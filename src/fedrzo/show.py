@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 NAMES = {"evaluations": "evaluations", "gradients": "gradients", "lower_rounds": "lower-level rounds",
          "lower_steps": "lower-level steps"}  # fmt: skip
 AT_FEASIBLE = "loss at x_feasible"
+WORSE = "the end is worse than the start"  # what a note about it begins with
 EDGE = 5  # rows of a long history that are shown at either end
 
 
@@ -74,6 +75,16 @@ def constrained(results: Sequence[Result]) -> bool:
     )
 
 
+def together(notes: Sequence[Sequence[str]]) -> list[str]:
+    """Return the notes of some runs: all of a single one; of several, how many have a note of a kind, and the first of those."""
+    if len(notes) == 1:
+        return list(notes[0])
+    found: dict[str, list[str]] = {}
+    for text in (text for texts in notes for text in texts):
+        found.setdefault(text.partition(":")[0], []).append(text)
+    return [f"{len(texts)} of {len(notes)} runs: {texts[0]}" for texts in found.values()]
+
+
 def mean_and_half(values: np.ndarray, digits: int = 6) -> str:
     """Return a mean and the half width of its 95 % interval, where there are several values."""
     from fedrzo.results import confidence_band
@@ -112,7 +123,8 @@ def _facts(result: Result) -> dict[str, str]:
     counts = [f"{last[name]:,} {word}" for name, word in NAMES.items() if last[name]]
     facts["cost"] = ", ".join([f"{sent[0]} up, {sent[1]} down", *counts])
     compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""
-    return {**facts, "seconds": f"{last['seconds']:.3g}{compiling}"}
+    facts["seconds"] = f"{last['seconds']:.3g}{compiling}"
+    return facts | ({"note": "; ".join(result.notes)} if result.notes else {})
 
 
 def _ends(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
@@ -123,5 +135,8 @@ def _ends(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
     if constrained(results):
         names = ["loss" if any(result.loss_feasible is None for result in results) else AT_FEASIBLE, "feasibility"]
         rows = [[*rows[i], f"{sweep.ends(i, 'feasibility').mean():.3g}"] for i in several]
+    for row, group in zip(rows, sweep.results, strict=True):
+        if worse := sum(note.startswith(WORSE) for result in group for note in result.notes):
+            row[-1] += f"  ({worse} of {len(group)} worse than the start)"
     rows[sweep.best()][-1] += "  (best)" * (len(rows) > 1)
     return names, rows

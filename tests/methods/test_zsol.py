@@ -24,8 +24,8 @@ test_conformance = suite(
 def test_it_is_fedrzo_2s_with_one_local_step():
     problem = cournot.cournot(followers=3, clients=1, scenarios=5)
     solver = fz.vi.Accelerated()
-    ours = fz.run(fz.ZSOL(0.5, 0.1, solver=solver), problem, 20, eval_every=20, progress=False)
-    theirs = fz.run(fz.FedRZO2s(0.5, 0.1, 1, solver=solver), problem, 20, eval_every=20, progress=False)
+    ours = fz.run(fz.ZSOL(0.5, 0.25, solver=solver), problem, 20, eval_every=20, progress=False)
+    theirs = fz.run(fz.FedRZO2s(0.5, 0.25, 1, solver=solver), problem, 20, eval_every=20, progress=False)
     np.testing.assert_array_equal(ours.x, theirs.x)
     assert ours.x[0] > 0.5
 

@@ -61,7 +61,7 @@ def test_where_caps_bind_the_closed_form_is_refused_and_the_method_still_finds_t
     with pytest.raises(fz.InputError, match="a follower is at a bound"):
         cournot.optimum(problem)
     best = numeric_optimum(problem)
-    method = fz.FedRZO2s(0.3, 0.1, 10, batch_size=8, solver=cournot.solver(10))
+    method = fz.FedRZO2s(0.3, 0.15, 10, batch_size=8, solver=cournot.solver(10))
     result = fz.run(method, problem, 30, eval_every=30, progress=False)
     assert result.history["loss"][-1] == pytest.approx(best.fun, rel=0.01)
     assert result.history["lower_error"][-1] < 1e-7

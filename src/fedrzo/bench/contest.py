@@ -58,6 +58,18 @@ class Contest:
     stepsize: float = math.nan
     histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)
 
+    @property
+    def limit(self) -> float:
+        """The longest stepsize that can settle between the problem's sets."""
+        return self.candidate.method.longest_step(not self.problem.sets.free)
+
+    @property
+    def grid(self) -> list[float]:
+        """The stepsizes that are tried first: the candidate's, moved down where the longest ones could not settle."""
+        grid = self.candidate.grid
+        down = RATIO ** max(0, math.ceil(math.log(grid[-1] / self.limit, RATIO))) if math.isfinite(self.limit) else 1.0
+        return [min(float(f"{value / down:.3g}"), self.limit) for value in grid]
+
     def sweep(self, rounds: int, seeds: list[int], grid: list[float]) -> Sweep:
         """Run some rounds; the last row is that of the last round."""
         every, problem = max(1, math.ceil(rounds / ROWS)), self.problem.following_projection()
@@ -66,7 +78,7 @@ class Contest:
     def trial(self, seed: int) -> None:
         """Find out what a round costs after the first, which may differ; the number of local steps may be random."""
         seeds = list(range(seed, seed + POINTS))  # as many runs as the grid has points: the same compiled program
-        results = self.sweep(TRIAL, seeds, [self.candidate.grid[0]]).results[0]
+        results = self.sweep(TRIAL, seeds, [self.grid[0]]).results[0]
         for budget in BUDGETS:
             costs = np.mean([spent(result.history, budget) for result in results], axis=0)
             self.per_round[budget] = float(costs[-1] - costs[1]) / (TRIAL - 1)
@@ -84,7 +96,7 @@ class Contest:
 
     def tune(self, budgets: dict[str, float], seed: int) -> None:
         """Choose the stepsize; a winner at the edge of the grid is not believed before the grid was extended there."""
-        grid, rounds = self.candidate.grid, self.rounds(budgets, "evaluations")
+        grid, rounds = self.grid, self.rounds(budgets, "evaluations")
         for _ in range(1 + EXTENSIONS):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # steps too long are tried on purpose
@@ -97,11 +109,13 @@ class Contest:
                 return
             down = self.stepsize == min(self.tried)
             grid = [float(f"{self.stepsize * RATIO ** (-i if down else i):.3g}") for i in range(1, POINTS + 1)]
+            grid = [value for value in grid if value <= self.limit]
 
     @property
     def at_edge(self) -> bool:
         """Whether a stepsize beyond those tried may be better still."""
-        return self.stepsize in (min(self.tried), max(self.tried))
+        allowed = self.stepsize * RATIO <= self.limit
+        return self.stepsize == min(self.tried) or (self.stepsize == max(self.tried) and allowed)
 
     def compete(self, budgets: dict[str, float], seeds: list[int]) -> None:
         """Run with the chosen stepsize, to each of the budgets."""

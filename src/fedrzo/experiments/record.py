@@ -101,6 +101,7 @@ class Record:
         quick: whether this is the short version.
         environment: versions and machine.
         data: what `--json` prints of a table whose shape others rely on.
+        notes: what runs say about their ends, such as that one is worse than its start.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Record:
     quick: bool
     environment: dict[str, str] = dataclasses.field(default_factory=lambda: environment())
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     def save(self, folder: str | Path) -> None:
         """Write `record.json`, whole or not at all."""

@@ -33,7 +33,7 @@ class FedRZOnn(SendsScalars):
     """Federated averaging with local zeroth-order steps and a Moreau term for each client's private set.
 
     Needs loss values only. The loss may be nonsmooth and nonconvex, clients may differ in data and in sets, and no
-    set leaves its client: iterates are infeasible by O(smoothing).
+    set leaves its client: iterates are infeasible by the smoothing times the loss's slope.
 
     Args:
         stepsize: the paper's gamma; a number, or a function of the round.

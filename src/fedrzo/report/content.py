@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.experiments.record import FILE, Claim, Curves, Record, Setting, Surface, Table
+from fedrzo.health import ALIKE
 from fedrzo.picture import Axis, Curve, Picture
 from fedrzo.report import embed
 from fedrzo.report.find import Found
@@ -140,6 +141,7 @@ def _record(item: Found, anchor: str) -> dict[str, Any]:
         "claims": claims,
         "settings": [_setting(setting) for setting in record.settings],
         "quick": record.quick,
+        "notes": record.notes,
     }
 
 
@@ -199,6 +201,8 @@ def _curve_values(shown: Picture) -> list[list[str]]:
     rows = [["curve", f"{shown.metric} at the start", "at the end", "95 % interval", "seeds", *costs]]
     for curve in shown.curves:
         end = [number(curve.mean[-1]), _interval(curve) if np.isfinite(curve.mean[-1]) else "none"]
+        if shown.metric == "loss" and curve.mean[-1] > curve.mean[0] + ALIKE * abs(curve.mean[0]):
+            end[0] += " (worse than the start)"
         if curve.diverged:
             end[0] = f"diverged ({curve.diverged} of {curve.seeds})"
         spent = [_spent(curve, axis) for axis in shown.axes]

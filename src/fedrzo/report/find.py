@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedrzo.errors import InputError
 from fedrzo.experiments.record import FILE, Curves, Record, Setting
 from fedrzo.results import History
+from fedrzo.show import together
 from fedrzo.spec import Spec, slug
 
 SPEC = "spec.toml"
@@ -86,7 +88,14 @@ def _plain(home: Path, runs: dict[str, list[Path]]) -> Record:
         seconds=sum(max(_seconds(history) for history in histories) for histories in groups.values()),
         quick=False,
         environment={},
+        notes=[f"{labels.get(name, name)}: {text}" for name in names for text in _notes(runs[name])],
     )
+
+
+def _notes(paths: list[Path]) -> list[str]:
+    """Return what the results beside some histories say about their ends."""
+    specs = [path.with_name(SPEC) for path in paths]
+    return together([tomllib.loads(spec.read_text()).get("notes", []) if spec.is_file() else [] for spec in specs])
 
 
 def _read_spec(path: Path) -> dict[str, Any]:

@@ -259,7 +259,7 @@ ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         *(_entry(gnash(name), name, published, 0.5, 0.5, 60) for name, (_, published) in GNASH.items()),
-        _entry(outrata31, "outrata31-vi", 3.2077, 0.3, 0.05, 20, solver=ROUGH),
+        _entry(outrata31, "outrata31-vi", 3.2077, 0.3, 0.15, 20, solver=ROUGH),
         _entry(nash1, "nash1", 0.0, 0.1, 0.05, 100),
         _entry(stackelberg1, "stackelberg1-vi", -3266.67, 0.2, 0.5, 60),
         _entry(gauvin, "gauvin-vi", 20.0, 0.05, 0.05, 60),

@@ -72,7 +72,7 @@ INSIDE_X = "the collection's start, projected onto X"
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("outrata31", macmpec.outrata31, 3.2077, _solver(0.2, 0.05), 100),
+        Entry("outrata31", macmpec.outrata31, 3.2077, _solver(0.2, 0.1), 100),
         Entry("stackelberg1", macmpec.stackelberg1, -3266.67, _solver(0.2, 0.2, local_steps=2), 60),
         Entry("bard1", macmpec.bard1, 17.0, _solver(0.02, 0.02), 300, 10.0, OTHER_VALLEY),
         Entry("gauvin", macmpec.gauvin, 20.0, _solver(0.05, 0.1, local_steps=2), 60),
