@@ -144,7 +144,8 @@ def measure(case: Case, seeds: list[int]) -> Row:
     tunings = [result.tuning for result in auto.results[0]]
     found = [tuning.stepsize for tuning in tunings]
     middle = float(np.exp(np.mean(np.log(found))))
-    grid = [middle * RATIO**i for i in range(-(POINTS // 2), POINTS // 2 + 1)]
+    longest = case.method.longest_step(not case.problem.sets.free)  # no grid should go beyond
+    grid = [middle * RATIO**i for i in range(-(POINTS // 2), POINTS // 2 + 1) if middle * RATIO**i <= longest]
     fine = fz.sweep(case.method, case.problem, case.rounds, stepsize=grid, **options)
     ours, theirs = ends(case, auto)[0], ends(case, fine)
     start = float(auto.results[0][0].history["loss"][0])

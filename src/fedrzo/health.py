@@ -57,8 +57,8 @@ def _long_steps(method: Any, problem: Any, rounds: int) -> Iterator[LongStep]:
     """Yield the longest step of a method, and of the one that solves its lower level, if it is too long."""
     levels = [("stepsize", method, not problem.sets.free, rounds)]
     if isinstance(lower := getattr(method, "lower", None), Method):
-        constrained = problem.lower_set is not None or problem.lower_set_fn is not None
-        most = _values(method.lower_rounds, rounds).max(initial=0)
+        constrained = any(getattr(problem, name, None) is not None for name in ("lower_set", "lower_set_fn"))
+        most = _values(getattr(method, "lower_rounds", None), rounds).max(initial=0)
         levels.append(("lower: stepsize", lower, constrained, int(most)))
     for argument, part, constrained, count in levels:
         limit = part.longest_step(constrained)
@@ -130,9 +130,7 @@ def worse_end(history: History, end: float | None, dtype: Any, constrained: bool
 def far_outside(method: Any, history: History) -> str | None:
     """Say that a run ended farther outside of a set than its smoothing explains; None where it did not."""
     distance = history.last.get("feasibility", 0.0)
-    if math.isinf(method.longest_step(distance > 0)):  # no Moreau term, or nothing to say
-        return None
-    ratio = distance / float(method.smoothing)
+    ratio = 2 * distance / method.longest_step(constrained=True)  # zero where a method has no Moreau term
     if not OUTSIDE < ratio < math.inf:
         return None
     return (
