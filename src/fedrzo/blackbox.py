@@ -2,6 +2,9 @@
 
 What goes wrong inside a callback reaches Python as a long error of the compiler, or later, or both. The error itself is
 therefore kept where it happens, and told by `telling` where compiled code was started.
+
+Shapes in compiled code are static, and sizes of clients may differ: there, a client's whole batch travels to the host with rows to
+spare, which are cut off before the function is called.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,39 +22,80 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.arguments import check_function
+from fedrzo.clientdata import Whole
 from fedrzo.errors import BlackboxError
 
 FAILURES: list[tuple[str, Exception]] = []  # of black boxes, that have not been told yet
+COUNTING = threading.Lock()  # callbacks may come in several threads
+NO_LOSS = "USMmc"  # NumPy's text, dates and complex numbers, some of which it would turn into real numbers if asked to
 
 
-def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Callable[..., jax.Array]:
+def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
     """Make a loss out of a Python function on NumPy arrays; its gradient is never needed.
 
-    This is the one place where compiled code calls back into Python.
+    This is the one place where compiled code calls back into Python. What shapes arrive, and how often: docs/black-boxes.md.
 
     Args:
-        fn: `fn(x, batch) -> float` (or `fn(x, y, batch)`); pytrees in, as declared in the problem.
+        fn: `fn(x, batch) -> float` (or `fn(x, y, batch)`); pytrees in, as declared in the problem. With `batch_size="full"`,
+            and where the loss is monitored, a batch holds all samples of one client.
         vectorized: if True, one call receives all points at once: every array has an extra leading axis of length P, and
-            `fn` returns P numbers. It may spread them over a process pool.
+            `fn` returns P numbers. It may spread them over a process pool. Whole batches of clients that differ in size come
+            in one call for each size.
 
     Returns:
-        A loss to be passed to a problem.
+        A loss to be passed to a problem; its attribute `calls` counts the calls of `fn`.
     """
-    check_function(fn, "blackbox")
+    return Blackbox(check_function(fn, "blackbox"), vectorized)
 
-    @functools.wraps(fn)
-    def loss(*arguments: Any) -> jax.Array:
-        leaves, treedef = jax.tree.flatten(arguments)
+
+class Blackbox:
+    """A Python function as a loss; see `blackbox`.
+
+    Attributes:
+        fn: the function.
+        vectorized: whether one call receives all points.
+        calls: how often `fn` was called in this process: by steps, by monitoring, and by what looks at a problem before a run.
+    """
+
+    is_blackbox = True
+
+    def __init__(self, fn: Callable[..., Any], vectorized: bool) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.vectorized = vectorized
+        self.calls = 0
+
+    def __call__(self, *arguments: Any) -> jax.Array:
+        """Return the loss at pytrees of arrays, the last of which is the batch."""
+        *points, batch = arguments
+        if not isinstance(batch, Whole):
+            return self._ask(points, batch)
+        if self.vectorized:
+            return self._ask(points, *batch.padded())
+        # Clients come one by one, and so do their rows: never are more spare than the largest client has.
+        return jax.custom_batching.sequential_vmap(lambda points, batch: self._ask(points, *batch.padded()))(
+            points, batch
+        )
+
+    def _ask(self, points: list, samples: Any, fixed: tuple = (), size: Any = None) -> jax.Array:
+        """Call the host; where a size is given, only so many of the samples count."""
+        batch = (samples, *fixed) if fixed else samples
+        leaves, treedef = jax.tree.flatten((*points, batch))
         leaves = [jnp.asarray(leaf) for leaf in leaves]
-        dtype = np.dtype(jnp.result_type(*jax.tree.leaves(arguments[0])))
-        host = Host(fn, treedef, tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves), dtype, vectorized)
+        dtype = np.dtype(jnp.result_type(*jax.tree.leaves(points[0])))
+        signature = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
+        first = len(jax.tree.leaves(points))
+        cut = None if size is None else (first, first + len(jax.tree.leaves(samples)))
+        words = [*map(_to_words, leaves), *([] if size is None else [jnp.asarray(size, jnp.int32)])]
+        host = Host(self, treedef, signature, dtype, cut)
         answer = jax.ShapeDtypeStruct((2,) if dtype.itemsize == 8 else (), jnp.uint32)
-        method = "broadcast_all" if vectorized else "sequential"
-        words = jax.pure_callback(host, answer, *map(_to_words, leaves), vmap_method=method)
-        return jax.lax.bitcast_convert_type(words, dtype)
+        method = "broadcast_all" if self.vectorized else "sequential"
+        return jax.lax.bitcast_convert_type(jax.pure_callback(host, answer, *words, vmap_method=method), dtype)
 
-    loss.is_blackbox = True  # type: ignore[attr-defined]
-    return loss
+
+def is_blackbox(function: Any) -> bool:
+    """Tell whether a function is a black box, which has no gradient and gets whole batches."""
+    return getattr(function, "is_blackbox", False)
 
 
 @contextlib.contextmanager
@@ -84,27 +129,34 @@ def _to_words(leaf: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The Python side of one call; equal for equal functions and shapes, so that compiled code is shared."""
+    """The Python side of one call; equal for one black box and equal shapes, so that compiled code is shared.
 
-    fn: Callable[..., Any]
+    Attributes:
+        box: the black box.
+        treedef: of its arguments.
+        signature: the shape and the type of each of their arrays.
+        dtype: of what it returns.
+        cut: the first of the arrays that have rows to spare, and the first after them; then a size follows all arrays.
+    """
+
+    box: Blackbox
     treedef: Any
     signature: tuple[tuple[tuple[int, ...], np.dtype], ...]
     dtype: np.dtype
-    vectorized: bool
+    cut: tuple[int, int] | None
 
     @property
     def name(self) -> str:
         """How the user calls the function."""
-        return getattr(self.fn, "__name__", "fn")
+        return getattr(self.box.fn, "__name__", "fn")
 
     def __call__(self, *words: Any) -> np.ndarray:
         """Rebuild the arguments, call the function, and check what it returns."""
-        leaves = [self._array(word, *known) for word, known in zip(words, self.signature, strict=True)]
+        size = None if self.cut is None else np.asarray(words[-1])
+        leaves = [self._array(word, *known) for word, known in zip(words, self.signature, strict=self.cut is None)]
         lead = leaves[0].shape[: leaves[0].ndim - len(self.signature[0][0])]
-        if self.vectorized:  # fold however many batch axes JAX added into one
-            leaves = [leaf.reshape(-1, *shape) for leaf, (shape, _) in zip(leaves, self.signature, strict=True)]
         try:
-            value = self._value(leaves)
+            value = self._points(leaves, size) if self.box.vectorized else self._value(self._cut(leaves, size))
         except Exception as error:
             FAILURES.append((self.name, error))
             raise
@@ -113,16 +165,40 @@ class Host:
             value.view(np.uint32).reshape(*lead, 2) if self.dtype.itemsize == 8 else value.view(np.uint32).reshape(lead)
         )
 
-    def _value(self, leaves: list[np.ndarray]) -> np.ndarray:
+    def _points(self, leaves: list[np.ndarray], sizes: np.ndarray | None) -> np.ndarray:
+        """Return the values at all points: in one call, or in one for each size that batches have."""
+        # However many batch axes JAX added are folded into one.
+        leaves = [leaf.reshape(-1, *shape) for leaf, (shape, _) in zip(leaves, self.signature, strict=True)]
+        if sizes is None:
+            return self._value(leaves, (len(leaves[0]),))
+        found = np.empty(len(leaves[0]), self.dtype)
+        for size in np.unique(sizes):
+            chosen = np.flatnonzero(sizes.ravel() == size)
+            found[chosen] = self._value(self._cut([leaf[chosen] for leaf in leaves], size), chosen.shape).ravel()
+        return found
+
+    def _cut(self, leaves: list[np.ndarray], size: Any) -> list[np.ndarray]:
+        """Return the arrays without rows to spare."""
+        if self.cut is None:
+            return leaves
+        first, last = self.cut
+        rows = (slice(None), slice(int(size))) if self.box.vectorized else slice(int(size))
+        return [leaf[rows] if first <= k < last else leaf for k, leaf in enumerate(leaves)]
+
+    def _value(self, leaves: list[np.ndarray], points: tuple[int, ...] = ()) -> np.ndarray:
         """Return what the function returns, as an array of the right size."""
+        with COUNTING:
+            self.box.calls += 1
         with jax.enable_x64(self.dtype == np.float64):
-            found = self.fn(*jax.tree.unflatten(self.treedef, leaves))
-        points = (leaves[0].shape[0],) if self.vectorized else ()
+            found = self.box.fn(*jax.tree.unflatten(self.treedef, leaves))
         wanted = f"{points[0]} numbers" if points else "one number"
         if found is None:
             raise BlackboxError(f"blackbox: {self.name} returned None; it must return {wanted}: is a `return` missing?")
         try:
-            value = np.asarray(found, self.dtype)
+            value = np.asarray(found)
+            if value.dtype.kind in NO_LOSS:
+                raise TypeError
+            value = value.astype(self.dtype)
         except (TypeError, ValueError):
             raise BlackboxError(
                 f"blackbox: {self.name} returned {type(found).__name__}; it must return {wanted}"

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from fedrzo.clientdata import Whole
 from fedrzo.errors import InputError
 from fedrzo.federation import Roots, private_key
 from fedrzo.keys import written_out
-from fedrzo.pytrees import index
+from fedrzo.pytrees import index, real
 
 PyTree = Any
 FULL = "full"
@@ -28,6 +29,7 @@ class Level(Protocol):
     sets: Any
     nested: bool  # whether this is a lower level
     copies: int  # how many points one loss value covers: 2 where a lower level is solved at x+v and x-v together
+    whole: bool  # whether its loss is to get full batches whole, also where clients differ in size: a black box
 
     def value(self, *arguments: Any) -> jax.Array:
         """Return the loss at flat vectors, the last argument being the batch."""
@@ -143,19 +145,22 @@ class Client:
     def mean(self, function: Any, *arguments: Any) -> Any:
         """Return `function(*points, batch)`, itself a mean over the batch, of any pytree.
 
-        The full batch of a client of unusual size is walked through in chunks.
+        Where clients differ in size, a full batch is walked through in chunks, sample by sample, unless the level's loss is a
+        black box: that gets it whole.
         """
         *points, batch = arguments
         if not isinstance(batch, str):
             return function(*points, batch)
+        if self.level.whole:
+            return function(*points, Whole(self.level.data, self.index))
 
         def add(k: Any, total: Any) -> Any:
             singles, weights = self.level.data.chunk(self.index, k)
-            values = jax.vmap(lambda sample: function(*points, sample))(singles)
+            values = real(jax.vmap(lambda sample: function(*points, sample))(singles))
             return jax.tree.map(lambda sum_, v: sum_ + jnp.tensordot(weights.astype(v.dtype), v, 1), total, values)
 
         data = self.level.data
-        shape = jax.eval_shape(lambda: function(*points, index(data.chunk(self.index, 0)[0], 0)))
+        shape = jax.eval_shape(lambda: real(function(*points, index(data.chunk(self.index, 0)[0], 0))))
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         return jax.lax.fori_loop(0, data.chunks(self.index), add, zeros)
 

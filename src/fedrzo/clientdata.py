@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,8 @@ class ClientData:
         self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
         self.identical = False
         self.is_wide = False
-        self.chunk_size = min(int(sizes.max()), CHUNK)
+        self.longest = int(sizes.max())
+        self.chunk_size = min(self.longest, CHUNK)
         self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
     @classmethod
@@ -73,6 +74,7 @@ class ClientData:
             part.offsets = (np.cumsum(part.sizes) - part.sizes).astype(np.int32)
             part.samples = len(rows)
         part.fixed = jax.tree.map(lambda leaf: np.asarray(leaf)[list(clients)], self.fixed)
+        part.longest = int(part.sizes.max())
         part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
         return part
 
@@ -109,6 +111,13 @@ class ClientData:
         assert self.equal_size is not None
         rows = jnp.asarray(self.offsets)[client] + jnp.arange(self.equal_size, dtype=jnp.int32)
         return self._batch(rows, client)
+
+    def padded(self, client: Any) -> tuple[PyTree, tuple, Any]:
+        """Return all samples of one client, brought to the length of the longest by repeating the last; `fixed`; its size."""
+        size = jnp.asarray(self.sizes)[client]
+        place = jnp.minimum(jnp.arange(self.longest, dtype=jnp.int32), size - 1)
+        samples = self._rows(jnp.asarray(self.offsets)[client] + place)
+        return samples, () if self.fixed is None else (index(self.fixed, client),), size
 
     def chunk(self, client: Any, k: Any) -> tuple[PyTree, jax.Array]:
         """Return the k-th chunk of a client's samples as batches of one, with weights that sum to 1 over its chunks."""
@@ -151,6 +160,17 @@ class ClientData:
         """Batches of one sample, stacked on a new leading axis."""
         samples = jax.tree.map(lambda leaf: leaf[:, None], self._rows(rows))
         return samples if self.fixed is None else (samples, index(self.fixed, clients))
+
+
+class Whole(NamedTuple):
+    """All samples of one client as a batch, where sizes differ: for black boxes, since compiled code knows one length only."""
+
+    data: ClientData
+    client: Any
+
+    def padded(self) -> tuple[PyTree, tuple, Any]:
+        """Return the samples with rows to spare; `fixed`, in a tuple if there is any; and how many samples count."""
+        return self.data.padded(self.client)
 
 
 @traced()

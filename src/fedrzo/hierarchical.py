@@ -11,6 +11,7 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.arguments import call_user, check_function, named
+from fedrzo.blackbox import is_blackbox
 from fedrzo.errors import InputError, warn
 from fedrzo.inputs import (
     Data,
@@ -287,6 +288,7 @@ class Negative:
 
     def __init__(self, loss: Loss) -> None:
         self.loss = loss
+        self.is_blackbox = is_blackbox(loss)
 
     def __call__(self, *arguments: Any) -> jax.Array:
         """Return minus the loss."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.arguments import call_user
+from fedrzo.blackbox import is_blackbox
 from fedrzo.errors import InputError
 from fedrzo.inputs import one_sample
 
@@ -27,6 +28,7 @@ class LowerLevel:
         self.points = jax.vmap(problem.into_domain)(points)
         self.copies = self.points.shape[0]
         self.nested = True
+        self.whole = is_blackbox(problem.lower_fn)
         self.client_weights = problem.client_weights
         self.data = problem.lower_data.wide()
         self.sets = LowerSets(self)
@@ -69,7 +71,7 @@ class LowerLevel:
         On a CPU two are taken one after the other: side by side, products with a vector become products with a matrix of two
         columns, for which XLA takes longer than for both vectors. A black box gets all in one call.
         """
-        in_turn = self.copies <= 2 and not getattr(self.problem.lower_fn, "is_blackbox", False)
+        in_turn = self.copies <= 2 and not self.whole
         if in_turn and jax.default_backend() == "cpu":
             return jnp.stack([function(*point) for point in zip(self.points, self.split(y), strict=True)])
         return jax.vmap(function)(self.points, self.split(y))

@@ -8,44 +8,53 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedrzo.clientdata import Sampler
+from fedrzo.clientdata import Sampler, Whole
+from fedrzo.pytrees import real
 
 # How many clients are looked at together; bounds the memory that monitoring takes at a large n.
 CLIENTS_AT_A_TIME = 64
 
 
-def mean(level: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
-    """Return the weighted mean over clients of the mean of `function(batch)` over each one's own samples."""
+def mean(level: Any, function: Callable[[Any], jax.Array], whole: bool = False) -> jax.Array:
+    """Return the weighted mean over clients of the mean of `function(batch)` over each one's own samples.
+
+    Args:
+        level: whose clients.
+        function: of a batch, and itself a mean over it.
+        whole: whether it must get each client's samples in one batch, also where sizes differ: for black boxes.
+    """
     data, weights = level.data, jnp.asarray(level.client_weights)
     if getattr(data, "identical", False):
         return function(data.whole(0))
-    if isinstance(data, Sampler) or data.equal_size is not None:
-        values = each_client(level, function)
+    if whole or isinstance(data, Sampler) or data.equal_size is not None:
+        values = real(each_client(level, function))
         return jnp.tensordot(weights.astype(values.dtype), values, 1)
 
     def add(k: Any, total: jax.Array) -> jax.Array:
         singles, weight = data.everything(k, weights)
-        values = jax.vmap(function)(singles)
+        values = real(jax.vmap(function)(singles))
         return total + jnp.tensordot(weight.astype(values.dtype), values, 1)
 
-    shape = jax.eval_shape(lambda: jax.vmap(function)(data.everything(0, weights)[0]))
+    shape = jax.eval_shape(lambda: real(jax.vmap(function)(data.everything(0, weights)[0])))
     start = jnp.zeros(shape.shape[1:], shape.dtype)
     return jax.lax.fori_loop(0, -(-data.samples // data.monitor_chunk), add, start)
 
 
 def each_client(level: Any, function: Callable[[Any], jax.Array]) -> jax.Array:
-    """Apply a function to each client's whole data, where clients have equally many samples or a sampler."""
+    """Apply a function to each client's whole data; where sizes differ, one that is told of them by `Whole`."""
     data = level.data
 
     def one(i: Any) -> jax.Array:
-        return function(data.monitor(i) if isinstance(data, Sampler) else data.whole(i))
+        if isinstance(data, Sampler):
+            return function(data.monitor(i))
+        return function(Whole(data, i) if data.equal_size is None else data.whole(i))
 
     return jax.lax.map(one, jnp.arange(data.clients), batch_size=CLIENTS_AT_A_TIME)
 
 
 def mean_loss(level: Any, *point: jax.Array) -> jax.Array:
     """Return the mean loss of all clients at a point."""
-    return mean(level, lambda batch: level.value(*point, batch))
+    return mean(level, lambda batch: level.value(*point, batch), level.whole)
 
 
 def mean_gradient(level: Any, *point: jax.Array) -> jax.Array:

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.arguments import check_function, check_functions, named
-from fedrzo.blackbox import telling
-from fedrzo.clientdata import check_numbers
+from fedrzo.blackbox import is_blackbox, telling
+from fedrzo.clientdata import Whole, check_numbers
 from fedrzo.errors import InputError
 from fedrzo.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.monitor import mean, mean_loss, worst_distance
@@ -89,6 +89,11 @@ class Problem:
     def clients(self) -> int:
         """The paper's m: how many clients there are."""
         return self.data.clients
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss gets a client's samples in one batch wherever it is to get all of them: a black box."""
+        return is_blackbox(self.loss_fn)
 
     @contextlib.contextmanager
     def precision(self) -> Iterator[None]:
@@ -202,7 +207,7 @@ class Nonsmooth(Problem):
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""
-        if self.pair_fn is None:
+        if self.pair_fn is None or (isinstance(batch, Whole) and not is_blackbox(self.pair_fn)):
             return super().pair(x, v, batch)
         return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
 
@@ -211,7 +216,7 @@ class Nonsmooth(Problem):
         point = self.layout.unravel(x)
 
         def over_all_data(loss: Loss) -> jax.Array:
-            return mean(self, lambda batch: loss(point, batch))
+            return mean(self, lambda batch: loss(point, batch), is_blackbox(loss))
 
         return super().evaluate(x) | {name: over_all_data(loss) for name, loss in self.monitored}
 

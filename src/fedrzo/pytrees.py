@@ -113,6 +113,11 @@ def on_host(tree: Any) -> Any:
     return jax.tree.map(np.asarray, tree)
 
 
+def real(tree: Any) -> Any:
+    """Return a tree of arrays with whole numbers as floats: weights would be cut to their type, most of them to zero."""
+    return jax.tree.map(lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(float), tree)
+
+
 def index(tree: Any, i: Any) -> Any:
     """Take entry (or entries) `i` of the leading axis of every leaf."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[i], tree)

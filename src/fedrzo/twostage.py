@@ -65,6 +65,7 @@ class TwoStage(Hierarchical):
 
     usual = "FedRZO2s"
     client_constants = vi.Constants(None, None)  # until they are measured
+    whole = False  # its loss is one scenario's, black box or not
 
     @named
     def __init__(
