@@ -78,8 +78,8 @@ class Checkpoint(NamedTuple):
                 "(--seeds on the command line) and the settings that it began with, or use another folder"
             )
         for name, value in identity.items():
-            if self.identity.get(name) != value:
-                stored, wanted = _first_difference(self.identity.get(name), value)
+            if self.identity.get(name, value) != value:  # what an older version did not store cannot differ
+                stored, wanted = _first_difference(self.identity[name], value)
                 raise CheckpointError(
                     f"checkpoint: {folder} holds a run with {name} = {stored!r}, this one has {wanted!r}; {ANEW}"
                 )

@@ -18,7 +18,8 @@ import numpy as np
 from fedrzo import sets
 from fedrzo.arguments import check_function, check_functions, named
 from fedrzo.blackbox import is_blackbox, telling
-from fedrzo.clientdata import Whole, check_numbers
+from fedrzo.captures import notice
+from fedrzo.clientdata import Sampler, Whole, check_numbers
 from fedrzo.errors import InputError
 from fedrzo.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.monitor import mean, mean_loss, worst_distance
@@ -95,12 +96,22 @@ class Problem:
         """Whether the loss gets a client's samples in one batch wherever it is to get all of them: a black box."""
         return is_blackbox(self.loss_fn)
 
+    @property
+    def functions(self) -> dict[str, Callable]:
+        """The functions that the problem was stated with, by the names of their arguments."""
+        found = {name.removesuffix("_fn"): value for name, value in vars(self).items() if callable(value)}
+        for name, data in (("data", self.data), ("lower_data", getattr(self, "lower_data", None))):
+            found |= {name: data.fn} if isinstance(data, Sampler) else {}
+        return found | dict(self.metrics) | dict(getattr(self, "monitored", ()))
+
     @contextlib.contextmanager
     def precision(self) -> Iterator[None]:
         """Enter the context in which this problem computes: float64 if x0 is, or if there is a lower level.
 
-        There, an error of a black box is told in one line.
+        There, an error of a black box is told in one line. Programs that were compiled with values which the problem's functions
+        do not find any more, such as a global that has changed, are not used again.
         """
+        notice(self.functions)
         wide = self.hierarchical or self.layout.dtype == np.float64
         with telling(), jax.enable_x64(bool(wide or jax.config.read("jax_enable_x64"))):
             yield

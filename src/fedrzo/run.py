@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from fedrzo import engines
+from fedrzo import captures, engines
 from fedrzo.arguments import check_row_function, kind, told
 from fedrzo.certify.stopping import Certified
 from fedrzo.checkpoint import refuse_stored
@@ -24,7 +24,7 @@ from fedrzo.hardware import warn_of_idle_gpu
 from fedrzo.health import warn_of_long_steps
 from fedrzo.job import Job, Row
 from fedrzo.loggers import Sink, logging
-from fedrzo.methods.base import Method, schedule_values
+from fedrzo.methods.base import Method, functions, schedule_values
 from fedrzo.problems import Problem
 from fedrzo.progress import is_wanted
 from fedrzo.pytrees import fingerprint
@@ -154,6 +154,7 @@ class Case:
             if not isinstance(method, Method):
                 raise InputError(f"method: found {kind(method)}; pass a method such as fz.FedRZOnn(...)")
             method.check(self.problem)
+            captures.notice(functions(method))
         for name, low in (("rounds", 0), ("eval_every", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
@@ -179,6 +180,7 @@ class Case:
             "schedules": [schedule_values(method) for method in self.methods],
             "problem": repr(self.problem),
             "data, x0 and sets": fingerprint(self.problem),
+            "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
             "clients_per_round": self.clients_per_round,
             "eval_every": self.eval_every,

@@ -285,6 +285,17 @@ def parts(method: Method) -> Iterator[Method]:
             yield from parts(part)
 
 
+def functions(method: Method) -> dict[str, Any]:
+    """Return what a method computes by, beside its numbers: its functions of the round, and its class, which may be a user's."""
+    found: dict[str, Any] = {}
+    for part in parts(method):
+        found[type(part).__name__] = type(part)
+        for field in dataclasses.fields(part):  # type: ignore[arg-type]
+            if _is_function(value := getattr(part, field.name)):
+                found[f"{type(part).__name__}.{field.name}"] = value
+    return found
+
+
 def set_fields(self: Any, **values: Any) -> None:
     """Store checked values in a frozen dataclass."""
     for name, value in values.items():
