@@ -3,8 +3,8 @@
 What goes wrong inside a callback reaches Python as a long error of the compiler, or later, or both. The error itself is
 therefore kept where it happens, and told by `telling` where compiled code was started.
 
-Shapes in compiled code are static, and sizes of clients may differ: there, a client's whole batch travels to the host with rows to
-spare, which are cut off before the function is called.
+Shapes in compiled code are static, and sizes of clients may differ: there, a client's whole batch travels to the host with rows
+to spare, which are cut off before the function is called.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ class Blackbox:
 
     def __call__(self, *arguments: Any) -> jax.Array:
         """Return the loss at pytrees of arrays, the last of which is the batch."""
+        ask = jax.custom_jvp(self._loss)
+        ask.defjvp(self._no_gradient)  # as numbers pass in words, JAX would else take it for a constant
+        return ask(*arguments)
+
+    def _loss(self, *arguments: Any) -> jax.Array:
         *points, batch = arguments
         if not isinstance(batch, Whole):
             return self._ask(points, batch)
@@ -75,6 +80,12 @@ class Blackbox:
         # Clients come one by one, and so do their rows: never are more spare than the largest client has.
         return jax.custom_batching.sequential_vmap(lambda points, batch: self._ask(points, *batch.padded()))(
             points, batch
+        )
+
+    def _no_gradient(self, *primals_and_tangents: Any) -> Any:
+        name = getattr(self.fn, "__name__", "fn")
+        raise BlackboxError(
+            f"blackbox: {name} has no gradient, and one was asked for; use a method such as fz.FedRZOnn"
         )
 
     def _ask(self, points: list, samples: Any, fixed: tuple = (), size: Any = None) -> jax.Array:

@@ -14,7 +14,7 @@ from fedrzo import sets
 from fedrzo.arguments import call_user, describe
 from fedrzo.blackbox import telling
 from fedrzo.clientdata import ClientData, Sampler
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 from fedrzo.pytrees import Layout, as_float
 
 PyTree = Any
@@ -35,6 +35,10 @@ def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
         if not np.isfinite(float(value)):
             raise InputError(
                 f"{argument}: found {float(value)} at x0; it must be finite there: check x0, the loss, or the data"
+            )
+        if jnp.issubdtype(value.dtype, jnp.integer):
+            warn(
+                f"{argument}: found a whole number ({value.dtype}), which hides how it changes in between; return a float"
             )
         return float(value)
 

@@ -25,13 +25,14 @@ from fedrzo.health import warn_of_long_steps
 from fedrzo.job import Job, Row
 from fedrzo.loggers import Sink, logging
 from fedrzo.methods.base import Method, functions, schedule_values
+from fedrzo.mistakes import warn_of_mistakes
 from fedrzo.problems import Problem
 from fedrzo.progress import is_wanted
 from fedrzo.pytrees import fingerprint
 from fedrzo.results import Result, Sweep
 from fedrzo.settings import fields
 from fedrzo.startup import check_start, feasible_start
-from fedrzo.tuning import Tuning, tuned, tunings
+from fedrzo.tuning import AT_HAND, Tuning, tuned, tunings
 
 Returned = TypeVar("Returned", Result, Sweep)
 
@@ -232,6 +233,8 @@ def _run(
     with case.problem.precision():
         problem = feasible_start(case.problem)
         check_start(problem, case.methods[0])
+        if engine.name in AT_HAND:
+            warn_of_mistakes(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
         methods = [_prepared(case, method, problem).for_cohort(problem, size) for method in case.methods]
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.arguments import call_user, describe
+from fedrzo.clientdata import ClientData
 from fedrzo.errors import InputError, warn
 from fedrzo.inputs import check_loss, one_sample
 from fedrzo.monitor import worst_distance
@@ -57,6 +58,7 @@ def feasible_start(problem: Any) -> Any:
 
 def check_start(problem: Any, method: Any) -> None:
     """Try the loss at x0 on a sample of the first client, and see whether the method's estimates can be trusted."""
+    _check_labels(problem)
     if problem.hierarchical:
         problem.check_lower()
         _check_test(problem, problem.layout.unravel(problem.x0), problem.lower_layout.unravel(problem.y0))
@@ -71,6 +73,24 @@ def check_start(problem: Any, method: Any) -> None:
     smoothing = getattr(method, "smoothing", None)
     if smoothing is not None and problem.layout.dtype == np.float32:
         _warn_of_rounding(problem, float(smoothing), value)
+
+
+def _check_labels(problem: Any) -> None:
+    """Refuse labels that a loss does not know, if it says which it does: see `fedrzo.zoo.labels`."""
+    x = problem.layout.unravel(np.asarray(problem.x0))
+    for argument, function, data in (
+        ("data", problem.loss_fn, problem.data),
+        ("lower_data", getattr(problem, "lower_fn", None), getattr(problem, "lower_data", None)),
+    ):
+        if hasattr(function, "known_labels") and isinstance(data, ClientData):
+            labels, known = (np.asarray(found) for found in function.known_labels(x, data.flat))
+            bad = np.flatnonzero(~np.isin(labels, known))
+            if bad.size:
+                client = int(np.searchsorted(np.asarray(data.offsets), bad[0], side="right")) - 1
+                raise InputError(
+                    f"{argument}: client {client} has the label {labels[bad[0]]}; the loss knows "
+                    f"{', '.join(map(str, known))}: number classes like that, and drop samples without one"
+                )
 
 
 def _check_test(problem: Any, *point: Any) -> None:

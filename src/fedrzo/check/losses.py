@@ -5,36 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.blackbox import is_blackbox
 from fedrzo.check.report import NOTE, OK, PROBLEM, Finding
 from fedrzo.client import Client
 from fedrzo.hierarchical import Bilevel
+from fedrzo.mistakes import FAR, Values, no_mean, usable
 from fedrzo.twostage import TwoStage
 
 CLIENTS = 12  # looked at, at most
 SAMPLES = 4  # of each; more where clients are few: all labels alike would hide that a loss mixes samples up
 IN_ALL = 24  # samples, at least
 DIRECTIONS = 3
-FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
-ALIKE = 1e-3  # relative differences below this are none
 SHARP = 1.5  # the power that second differences grow by: 2 where a loss is smooth, 1 across a kink
-
-
-class Values(NamedTuple):
-    """Losses of single samples, and of a batch that holds all of them.
-
-    Attributes:
-        singles: by client, sample and point; the first point is x0.
-        together: by client and point. None where a loss takes one scenario at a time.
-    """
-
-    singles: Any
-    together: Any
 
 
 def losses(problem: Any, method: Any, key: int) -> list[Finding]:
@@ -42,7 +30,7 @@ def losses(problem: Any, method: Any, key: int) -> list[Finding]:
     smoothing = float(getattr(method, "smoothing", 0.01))
     points = _points(np.asarray(problem.x0), smoothing, key)
     values = _look(problem, points, key)
-    again = _look(problem, points, key) if _is_blackbox(problem.loss_fn) else None
+    again = _look(problem, points, key) if is_blackbox(problem.loss_fn) else None
     found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values)]
     found.append(_mean(values, again, points.dtype))
     if not problem.hierarchical:
@@ -52,10 +40,6 @@ def losses(problem: Any, method: Any, key: int) -> list[Finding]:
     if again is not None:
         found.append(_repeatable(values, again, problem.dim, smoothing))
     return [finding for finding in found if finding is not None]
-
-
-def _is_blackbox(loss: Any) -> bool:
-    return getattr(loss, "is_blackbox", False)
 
 
 def _points(x: np.ndarray, smoothing: float, key: int) -> np.ndarray:
@@ -78,7 +62,7 @@ def _look(problem: Any, points: np.ndarray, key: int, lower: bool = False) -> Va
 def _samples(problem: Any, clients: int, lower: bool) -> int:
     if isinstance(problem, TwoStage):
         return 2  # scenarios come one at a time, so that nothing can mix them up, and each takes a lower solve at every point
-    dear = _is_blackbox(problem.lower_fn if lower else problem.loss_fn)
+    dear = is_blackbox(problem.lower_fn if lower else problem.loss_fn)
     return SAMPLES if dear else max(SAMPLES, IN_ALL // clients)
 
 
@@ -144,59 +128,22 @@ def _depends_on_batch(values: Values) -> Finding | None:
 
 
 def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
-    """Tell a mean from anything else: what samples cost together against the mean of what each costs, as x moves.
-
-    At x0 alone they may well agree: at x = 0, say, predictions are 0 whatever samples are mixed up with which.
-    """
-    if values.together is None:
+    """Say whether the loss is a mean over its batch; values that are not finite are told of elsewhere."""
+    if values.together is None or not usable(values).any():
         return None
-    usable = np.isfinite(values.together) & np.isfinite(values.singles).all(axis=1)
-    if not usable.any():
-        return None  # which is told elsewhere
-    together, means = (np.where(usable, part, np.nan) for part in (values.together, values.singles.mean(axis=1)))
-    samples = values.singles.shape[1]
-    gap, sums = together - means, samples * means
-    noise = 0.0 if again is None else 4 * _apart(values, again)
-    rounding = 100 * np.finfo(dtype).eps * _largest(means) + noise
-    if _range(gap) > ALIKE * _range(means) + rounding:
-        if _largest(together - sums) <= ALIKE * _largest(sums):
-            return Finding(PROBLEM, "loss", "over a batch it is the sum of its samples' losses; return their mean")
-        return _mixed(samples, means, together, gap)
-    if _largest(gap) > ALIKE * _largest(means) + rounding:
-        text = (
-            f"over {samples} samples it differs by {_largest(gap):.3g} from the mean of their losses, wherever x is: steps do "
-            "not see that, but the monitored loss depends on how samples are put together; return the mean over the batch"
-        )
-        return Finding(NOTE, "loss", text)
-    return Finding(OK, "loss", "a mean over its batch, as it should be")
-
-
-def _mixed(samples: int, means: np.ndarray, together: np.ndarray, gap: np.ndarray) -> Finding:
-    """Show the numbers where they are farthest apart."""
-    worst = np.unravel_index(np.nanargmax(np.abs(gap)), gap.shape)
-    text = (
-        f"over {samples} samples it is {together[worst]:.4g}, but the mean of their losses is {means[worst]:.4g}; return the "
-        "mean over the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
-    )
-    return Finding(PROBLEM, "loss", text, {"together": float(together[worst]), "mean": float(means[worst])})
+    found = no_mean(values, 0.0 if again is None else 4 * _apart(values, again), dtype)
+    if found is None:
+        return Finding(OK, "loss", "a mean over its batch, as it should be")
+    return Finding(PROBLEM if found.moves else NOTE, "loss", found.text, found.data)
 
 
 def lower_mean(problem: Any, smoothing: float, key: int) -> Finding | None:
     """Look at the lower loss in the same way, around y0; what does not change with y has no effect."""
     points = _points(np.asarray(problem.y0), smoothing, key)
     values = _look(problem, points, key, lower=True)
-    again = _look(problem, points, key, lower=True) if _is_blackbox(problem.lower_fn) else None
+    again = _look(problem, points, key, lower=True) if is_blackbox(problem.lower_fn) else None
     found = _mean(values, again, np.float64)
     return dataclasses.replace(found, about="lower") if found is not None and found.level == PROBLEM else None
-
-
-def _largest(values: np.ndarray) -> float:
-    return float(np.nanmax(np.abs(values)))
-
-
-def _range(values: np.ndarray) -> float:
-    """Return by how much values change from point to point, at most."""
-    return float(np.nanmax(np.nanmax(values, axis=1) - np.nanmin(values, axis=1)))
 
 
 def _apart(values: Values, again: Values) -> float:

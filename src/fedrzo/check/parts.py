@@ -13,6 +13,7 @@ from fedrzo.check.report import NOTE, OK, Finding
 from fedrzo.clientdata import ClientData
 from fedrzo.estimates import ball
 from fedrzo.mapconstants import measure
+from fedrzo.mistakes import IGNORED, ignores_key
 from fedrzo.problems import INSIDE
 from fedrzo.twostage import EMPTY, TwoStage
 
@@ -59,15 +60,9 @@ def data(problem: Any, method: Any) -> list[Finding]:
 
 
 def _sampler(problem: Any) -> Finding:
-    """Draw with two keys: a generator of NumPy's, run once while JAX traces, would give the same samples for ever."""
-    one, other = (
-        jax.tree.leaves(jax.jit(problem.data.sample, static_argnums=3)(jax.random.key(seed), 0, 0, 2))
-        for seed in (0, 1)
-    )
     facts = {"clients": problem.clients}
-    if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
-        text = "samples do not change with the key; draw them with jax.random and the key, since NumPy draws only once"
-        return Finding(NOTE, "Sampler", text, facts)
+    if ignores_key(problem.data):
+        return Finding(NOTE, "Sampler", IGNORED, facts)
     return Finding(OK, "data", f"{problem.clients} clients, whose samples are drawn when needed", facts)
 
 

@@ -20,6 +20,7 @@ from fedrzo import sets
 from fedrzo.clientdata import ClientData
 from fedrzo.errors import InputError
 from fedrzo.hierarchical import Bilevel
+from fedrzo.zoo.labels import known_signs, knows
 from fedrzo.zoo.relu import split_rows
 
 
@@ -39,12 +40,14 @@ def logistic(y: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
     return jnp.mean(softplus(-labels * (images @ y)))
 
 
+@knows(known_signs)
 def validation_loss(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
     """Section 5.2's upper loss; x enters through y alone."""
     del x
     return logistic(y, *batch)
 
 
+@knows(known_signs)
 def training_loss(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
     """Section 5.2's lower loss; a batch carries the client's index, which says whose weight to use."""
     samples, client = batch

@@ -17,6 +17,7 @@ from fedrzo import data as datasets
 from fedrzo.clientdata import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems import Nonsmooth
+from fedrzo.zoo.labels import knows, numbered
 from fedrzo.zoo.relu import split_rows
 
 SIDE = 28
@@ -68,6 +69,7 @@ def _largest(maps: jax.Array) -> jax.Array:
     return jnp.max(maps.reshape(images, side // 2, 2, side // 2, 2, channels), axis=(2, 4))
 
 
+@knows(numbered(lambda x: CLASSES))
 def cross_entropy(x: Parameters, batch: Any) -> jax.Array:
     """The mean cross-entropy of a batch of images and labels."""
     images, labels = batch

@@ -18,12 +18,14 @@ from fedrzo.clientdata import ClientData
 from fedrzo.errors import InputError, nearest
 from fedrzo.problems import Nonsmooth
 from fedrzo.zoo.bilevel import logistic as logistic_loss
+from fedrzo.zoo.labels import known_signs, knows
 
 DATASETS = ("breast-cancer", "digits", "a9a", "w8a")
 SPLITS = ("sorted", "iid", "dirichlet")
 KAPPA = 1e3
 
 
+@knows(known_signs)
 def regularised(x: jax.Array, batch: Any) -> jax.Array:
     """The loss of one batch, which carries lambda, so that another lambda needs no new program."""
     samples, weight = batch

@@ -16,11 +16,13 @@ import numpy as np
 from fedrzo.clientdata import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems import Nonsmooth
+from fedrzo.zoo.labels import knows, numbered
 
 TRAINING = 0.9  # the share of each client's samples that it trains on
 Part = tuple[np.ndarray, np.ndarray]
 
 
+@knows(numbered(lambda x: x["b"].size))
 def cross_entropy(x: dict[str, jax.Array], batch: Any) -> jax.Array:
     """The mean of -log p(label) under the softmax of W'u + b."""
     inputs, labels = batch
