@@ -31,7 +31,8 @@ _spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradi
 @contextlib.contextmanager
 def counting() -> Iterator[list[int]]:
     """Collect, one number for each estimate made inside, how many sample gradients it took; a Hessian product counts as two."""
-    token = _spent.set(found := [])
+    found: list[int] = []
+    token = _spent.set(found)
     try:
         yield found
     finally:

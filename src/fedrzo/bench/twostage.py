@@ -68,7 +68,7 @@ def run(options: Options) -> dict[str, Any]:
 def measure(problem: TwoStage, key: jax.Array, accurate: int, repetitions: int) -> dict[str, Any]:
     """Ask both questions for so many clients."""
     plain = timing.plain("plain_twostage")
-    length = 1 / problem.smoothness  # type: ignore[operator]
+    length = 1 / problem.smoothness
     setting = plain.Setting(problem.clients, lower_stepsize=length)
     same = vi.Projection(stepsize=length, steps=setting.lower_steps)
     return {

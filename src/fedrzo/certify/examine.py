@@ -73,7 +73,7 @@ def certify(
         if problem.hierarchical:
             with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
                 warnings.filterwarnings("ignore", "y0: found")
-                moved.y0 = moved.feasible_lower()  # type: ignore[attr-defined]
+                moved.y0 = moved.feasible_lower()
         with counting() as spent:
             program = sampling_program(moved, smoothing, batch_size, lower)
         check_start(moved, program)
