@@ -194,7 +194,7 @@ def test_random_polyhedra_in_single_precision():
 def test_folding_and_alternating_projections_agree(monkeypatch):
     both, x = KINDS["folded"][0], points(5)
     folded = [project(both, v) for v in x]
-    monkeypatch.setattr(sets.combined, "FOLD_LIMIT", 0)
+    monkeypatch.setattr(sets.common, "FOLD_LIMIT", 0)
     np.testing.assert_allclose(jax.vmap(both.project)(x), folded, atol=1e-6)
 
 

@@ -8,7 +8,8 @@ built inside a traced function, differentiated, or stacked: `stack_sets` holds o
 
 from fedrzo.sets.base import Set
 from fedrzo.sets.basic import Ball, Box, Reals, Simplex
-from fedrzo.sets.combined import Blocks, Intersection, Product, flatten_set
+from fedrzo.sets.combined import Intersection, Product, flatten_set
+from fedrzo.sets.common import Blocks
 from fedrzo.sets.family import Public, SetFamily, stack_sets
 from fedrzo.sets.polyhedral import Affine, Halfspace, Polyhedron
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 
 
 class Rows(NamedTuple):
@@ -24,7 +24,7 @@ def make_rows(n: int, dtype: Any, A: Any = None, b: Any = (), E: Any = None, f: 
     """Return `Rows` of one dtype; a pair that is left out has no rows."""
     empty = np.zeros((0, n))
     parts = (empty if A is None else A, b, empty if E is None else E, f)
-    return Rows(*(jnp.asarray(part, dtype) for part in parts))
+    return Rows(*((jnp if isinstance(part, jax.Array) else np).asarray(part, dtype) for part in parts))
 
 
 class Pytree:
@@ -80,6 +80,18 @@ class Set(Pytree):
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError`, naming `argument`, if the set cannot act on vectors of length `n`."""
 
+    def _nearest(self, x: Array) -> tuple[Array, Array]:
+        """Return the projection of x and a bound of its error, beyond rounding."""
+        return self._project(x), jnp.zeros((), x.dtype)
+
+    def _length(self) -> int | None:
+        """Return the n that the set's numbers fix, or None if it acts on vectors of any length."""
+        return None
+
+    def _parts(self) -> tuple["Set", ...]:
+        """Return the sets of which this one is the intersection."""
+        return (self,)
+
     def _project(self, x: Array) -> Array:
         raise TypeError(f"{type(self).__name__} does not define _project")
 
@@ -104,6 +116,11 @@ class Set(Pytree):
             raise InputError(f"x: expected a flat vector, got shape {x.shape}; ravel it, or vmap over the others")
         self.check(x.shape[0], "x")
         return x
+
+    def _entries(self, *names: str) -> int | None:
+        """Return how many numbers are given one for each entry of x, if any are."""
+        shapes = (getattr(getattr(self, name), "shape", ()) for name in names)
+        return next((shape[0] for shape in shapes if shape), None)
 
     def _check_entries(self, name: str, n: int, argument: str) -> None:
         """Check a number that may be given once for all entries of x, or once for each."""
@@ -136,6 +153,26 @@ def norm(v: Array) -> Array:
     """Return the Euclidean norm of a vector, with gradient zero (not NaN) at the origin."""
     square = jnp.sum(v * v)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+def promise(x: Array, y: Array) -> Array:
+    """Return the error that y may have as the projection of x: a millionth of the move, or what rounding leaves.
+
+    A y that misses the set by the rounding of its own digits, eps |y|, may be sqrt(|x - y| eps |y|) from the projection,
+    which the two terms exceed at any |x - y|; in float32, no smaller factors do.
+    """
+    move, size = (1e-6, 1e-9) if y.dtype == jnp.float64 else (1e-3, 1e-3)
+    return move * norm(x - y) + size * norm(y)
+
+
+def warn_of_error(argument: str, error: Array, allowed: Array) -> None:
+    """Warn of projections that may be off by more than they should, where the numbers are known."""
+    if has_tracer((error, allowed)) or not np.any(np.asarray(error) > np.asarray(allowed)):
+        return
+    warn(
+        f"{argument}: found a projection that may be off by {np.max(error):.2g}, more than {np.max(allowed):.2g}; the sets "
+        "barely meet, or not at all: widen them, or state them as Box, Polyhedron and Ball in all entries of x"
+    )
 
 
 def has_tracer(value: Any) -> bool:

@@ -23,6 +23,9 @@ class Reals(Set):
     def _violation(self, x: Array) -> Array:
         return jnp.zeros((), x.dtype)
 
+    def _parts(self) -> tuple[Set, ...]:
+        return ()
+
     def _row_count(self, n: int) -> int:
         return 0
 
@@ -65,12 +68,16 @@ class Box(Set):
         self._check_entries("lo", n, argument)
         self._check_entries("hi", n, argument)
 
+    def _length(self) -> int | None:
+        return self._entries("lo", "hi")
+
     def _row_count(self, n: int) -> int:
         return 2 * n
 
     def _rows(self, n: int, dtype: Any) -> Rows:
-        bounds = [jnp.broadcast_to(jnp.asarray(v, dtype), n) for v in (self.hi, -self.lo)]
-        return make_rows(n, dtype, np.vstack([np.eye(n), -np.eye(n)]), jnp.concatenate(bounds))
+        numpy = np if is_concrete(self.lo, self.hi) else jnp
+        bounds = [numpy.broadcast_to(numpy.asarray(v, dtype), n) for v in (self.hi, -self.lo)]
+        return make_rows(n, dtype, np.vstack([np.eye(n), -np.eye(n)]), numpy.concatenate(bounds))
 
     def _ravelled(self, example: Any) -> Set:
         return Box(ravel_like(self.lo, example), ravel_like(self.hi, example))
@@ -122,6 +129,9 @@ class Ball(Set):
         """Raise `InputError` unless the centre is a scalar or has `n` values."""
         self._check_entries("center", n, argument)
 
+    def _length(self) -> int | None:
+        return self._entries("center")
+
     def _ravelled(self, example: Any) -> Set:
         return Ball(ravel_like(self.center, example), self.radius)
 
@@ -159,7 +169,7 @@ class Simplex(Set):
         return n + 1
 
     def _rows(self, n: int, dtype: Any) -> Rows:
-        return make_rows(n, dtype, -np.eye(n), np.zeros(n), np.ones((1, n)), jnp.reshape(self.total, 1))
+        return make_rows(n, dtype, -np.eye(n), np.zeros(n), np.ones((1, n)), self.total.reshape(1))
 
 
 def ravel_like(value: Any, example: Any) -> Any:

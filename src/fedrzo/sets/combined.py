@@ -1,8 +1,8 @@
-"""Sets made of sets: products that mirror a pytree, blocks of a flat vector, intersections."""
+"""Sets made of sets: products that mirror a pytree, intersections."""
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,12 +12,10 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Rows, Set, is_set, show, to_float
-from fedrzo.sets.polyhedral import Linear
-
-FOLD_LIMIT = 250_000  # entries of a dense matrix of constraints; beyond, alternating projections are faster
-SWEEPS = 2000
-TANGENT_SWEEPS = 200
+from fedrzo.sets import common
+from fedrzo.sets.base import Pytree, Rows, Set, is_set, promise, show, to_float, warn_of_error
+from fedrzo.sets.common import Blocks, Folded, nearest_common, total
+from fedrzo.sets.dykstra import alternate
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -66,57 +64,33 @@ class Product(Set):
         return f"Product{show(self.sets)}" if isinstance(self.sets, tuple) else f"Product({show(self.sets)})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Blocks(Set):
-    """A product of sets, each on its own stretch of the flat vector; made by `flatten_set`."""
+@dataclass(frozen=True, eq=False)
+class Members(Pytree):
+    """Sets of different kinds, one by one."""
 
     sets: tuple[Set, ...]
-    sizes: tuple[int, ...] = field(metadata={"static": True})
 
-    def _project(self, x: Array) -> Array:
-        return jnp.concatenate([part.project(v) for part, v in self._split(x)])
-
-    def _violation(self, x: Array) -> Array:
-        return jnp.max(jnp.stack([part.violation(v) for part, v in self._split(x)]))
-
-    def _split(self, x: Array) -> list[tuple[Set, Array]]:
-        return list(zip(self.sets, jnp.split(x, list(itertools.accumulate(self.sizes))[:-1]), strict=True))
-
-    def check(self, n: int, argument: str) -> None:
-        """Raise `InputError` unless the blocks have `n` entries in all and each set fits its block."""
-        if sum(self.sizes) != n:
-            message = f"Product has blocks of {self.sizes} entries, but x has {n}; give each part of x its set"
-            raise InputError(f"{argument}: {message}")
-        for part, size in zip(self.sets, self.sizes, strict=True):
-            part.check(size, argument)
-
-    def _row_count(self, n: int) -> int | None:
-        return _total(part._row_count(size) for part, size in zip(self.sets, self.sizes, strict=True))
-
-    def _rows(self, n: int, dtype: Any) -> Rows:
-        parts = [part._rows(size, dtype) for part, size in zip(self.sets, self.sizes, strict=True)]
-        A, E = (jax.scipy.linalg.block_diag(*(getattr(part, name) for part in parts)) for name in "AE")
-        return Rows(A, jnp.concatenate([p.b for p in parts]), E, jnp.concatenate([p.f for p in parts]))
+    def project(self, i: Any, x: Array) -> Array:
+        """Return the projection onto set i."""
+        return lax.switch(i, [lambda member=member: member._project(x) for member in self.sets])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Folded(Linear):
-    """Polyhedral sets as one: all their constraints together."""
-
-    parts: tuple[Set, ...]
-
-    def _rows(self, n: int, dtype: Any) -> Rows:
-        return Rows(*map(jnp.concatenate, zip(*(part._rows(n, dtype) for part in self.parts), strict=True)))
+@jax.jit
+def alternate_between(members: Members, x: Array) -> tuple[Array, Array]:
+    """Return the projection of x onto the intersection, by alternating projections, and a bound of its error."""
+    return alternate(members, len(members.sets), x)
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Intersection(Set):
     """The points that lie in every one of several sets.
 
-    Polyhedral members (all but `Ball`) are folded into one polyhedron while that is small. Where more than
-    one set remains, Dykstra's alternating projections run until a sweep changes nothing beyond 1e-10 of the
-    distance moved (float32: 1e-6), 2000 sweeps at most. That is within 1e-6 unless the sets barely touch. If
-    they are disjoint the result is finite and `violation` positive.
+    Polyhedral members (all but `Ball`) are folded into one polyhedron while that is small, and balls are solved with it, or
+    with a single other set, exactly: within 1e-6 of the distance moved, however thin the set is (float32: 1e-3). What
+    remains (a ball in a part of x, sets too large for a dense matrix, a kind of your own) is met by Dykstra's alternating
+    projections, 2000 sweeps at most. Both bound their error, and a call outside compiled code warns where the bound exceeds
+    1e-6. Members with no point in common are refused where all numbers are known; otherwise, the result is finite and
+    `violation` positive.
 
     Attributes:
         sets: The members.
@@ -129,11 +103,22 @@ class Intersection(Set):
         inner = (member.sets if isinstance(member, Intersection) else (member,) for member in sets)
         self._store(sets=tuple(itertools.chain.from_iterable(inner)))
 
+    def project(self, x: Any) -> Array:
+        """Return the nearest point, with a warning if it may be off by more than 1e-6 of the distance moved."""
+        x = self._vector(x)
+        y, error = self._nearest(x)
+        warn_of_error("Intersection", error, promise(x, y))
+        return y
+
     def _project(self, x: Array) -> Array:
-        members = self._folded(x.shape[0])
-        if len(members) == 1:
-            return members[0].project(x)
-        return dykstra(jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), members), x)
+        return self._nearest(x)[0]
+
+    def _nearest(self, x: Array) -> tuple[Array, Array]:
+        found = nearest_common(self.sets, x)
+        if found is not None:
+            return found
+        members = jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), self._folded(x.shape[0]))
+        return alternate_between(Members(members), x)
 
     def _violation(self, x: Array) -> Array:
         return jnp.max(jnp.stack([member.violation(x) for member in self.sets]))
@@ -142,9 +127,15 @@ class Intersection(Set):
         counts = [member._row_count(n) for member in self.sets]
         linear = tuple(member for member, count in zip(self.sets, counts, strict=True) if count)
         curved = tuple(member for member, count in zip(self.sets, counts, strict=True) if count is None)
-        if len(linear) > 1 and sum(count or 0 for count in counts) * n <= FOLD_LIMIT:
+        if len(linear) > 1 and sum(count or 0 for count in counts) * n <= common.FOLD_LIMIT:
             linear = (Folded(linear),)
-        return (*curved, *linear) or self.sets[:1]
+        return (*curved, *linear)
+
+    def _parts(self) -> tuple[Set, ...]:
+        return tuple(itertools.chain.from_iterable(member._parts() for member in self.sets))
+
+    def _length(self) -> int | None:
+        return next((n for member in self.sets if (n := member._length()) is not None), None)
 
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError` unless every member acts on `n` entries."""
@@ -152,7 +143,7 @@ class Intersection(Set):
             member.check(n, argument)
 
     def _row_count(self, n: int) -> int | None:
-        return _total(member._row_count(n) for member in self.sets)
+        return total(member._row_count(n) for member in self.sets)
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return Folded(self.sets)._rows(n, dtype)
@@ -192,52 +183,6 @@ def flatten_set(constraint: Set, example: Any, argument: str = "constraint") -> 
     return Blocks(blocks, tuple(map(_size, parts)))
 
 
-@jax.jit
-def dykstra(members: tuple[Set, ...], x: Array) -> Array:
-    """Return the projection of x onto the intersection, by Dykstra's alternating projections."""
-    return _dykstra(members, x)
-
-
-@jax.custom_jvp
-def _dykstra(members: tuple[Set, ...], x: Array) -> Array:
-    return x - jnp.sum(_corrections(members, x), axis=0)
-
-
-@_dykstra.defjvp
-def _dykstra_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    # The corrections are a fixed point of the sweep, so their tangents are one of the linearised sweep.
-    (members, x), (dmembers, dx) = primals, tangents
-    corrections = _corrections(members, x)
-    _, linear = jax.linearize(_sweep, members, x, corrections)
-    step = lambda d, _: (linear(dmembers, dx, d), None)  # noqa: E731
-    dcorrections, _ = lax.scan(step, jnp.zeros_like(corrections), length=TANGENT_SWEEPS)
-    return x - jnp.sum(corrections, axis=0), dx - jnp.sum(dcorrections, axis=0)
-
-
-def _sweep(members: tuple[Set, ...], x: Array, corrections: Array) -> Array:
-    """Project onto each member in turn; what a projection takes away is given back before its next turn."""
-    y, new = x - jnp.sum(corrections, axis=0), []
-    for member, correction in zip(members, corrections, strict=True):
-        before = y + correction
-        y = member.project(before)
-        new.append(before - y)
-    return jnp.stack(new)
-
-
-def _corrections(members: tuple[Set, ...], x: Array) -> Array:
-    # The change of the corrections, not of y, is the safe test: y may stand still for many sweeps.
-    tolerance = 1e-10 if x.dtype == np.float64 else 1e-6
-
-    def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        count, old, _ = carry
-        new = _sweep(members, x, old)
-        moved = jnp.max(jnp.abs(new - old)) > tolerance * jnp.max(jnp.abs(new))
-        return count + 1, new, moved
-
-    start = (jnp.asarray(0), jnp.zeros((len(members), *x.shape), x.dtype), jnp.asarray(True))
-    return lax.while_loop(lambda c: (c[0] < SWEEPS) & c[2], step, start)[1]
-
-
 def _check_members(kind: str, members: Sequence[Any]) -> None:
     if not members:
         raise InputError(f"{kind}: no sets given; pass at least one")
@@ -248,8 +193,3 @@ def _check_members(kind: str, members: Sequence[Any]) -> None:
 
 def _size(tree: Any) -> int:
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(tree))
-
-
-def _total(counts: Any) -> int | None:
-    found = list(counts)
-    return None if None in found else sum(found)

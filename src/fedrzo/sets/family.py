@@ -10,12 +10,11 @@ import numpy as np
 from jax import Array, lax
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Pytree, Set, has_tracer, is_set
+from fedrzo.sets.base import Pytree, Set, has_tracer, is_set, promise
 from fedrzo.sets.basic import Box, Reals
 from fedrzo.sets.combined import Intersection, Product
-
-FEW = 8  # up to so many clients' sets are intersected one by one
-SWEEPS = 2000
+from fedrzo.sets.common import Blocks, Many, nearest_common
+from fedrzo.sets.dykstra import alternate
 
 
 @dataclass(frozen=True)
@@ -94,36 +93,29 @@ class SetFamily(Pytree):
         return found
 
     def intersection(self, x: Any) -> Array:
-        """Return the projection of `x` onto the intersection of all clients' sets, to 1e-6.
+        """Return the projection of `x` onto the intersection of all clients' sets; see `nearest`."""
+        return self.nearest(jnp.asarray(x))[0]
 
-        Few sets are intersected as `Intersection` does; many by Dykstra's method in a loop over the clients, so that the
-        compiled program does not grow with their number.
+    def nearest(self, x: Array) -> tuple[Array, Array]:
+        """Return the projection of `x` onto the intersection of all clients' sets, and a bound of its error.
+
+        As `Intersection` does it, on stacked numbers, so that the compiled program does not grow with the clients.
         """
         if self.identical:
-            return self.groups[0].project(x)
-        if all(isinstance(group, Box | Reals) for group in self.groups) or len(self.place) <= FEW:
-            members = self.members()
-            return members[0].project(x) if len(members) == 1 else Intersection(*members).project(x)
-        return self._dykstra(jnp.asarray(x))
+            return self.groups[0]._nearest(x)
+        found = nearest_common((Many(group) for group in self.groups if not isinstance(group, Reals)), x)
+        return alternate(self, len(self.place), x) if found is None else found
 
-    def _dykstra(self, x: Array) -> Array:
-        clients = len(self.place)
+    def doubt(self, x: Array) -> Array:
+        """Return the largest error that the clients' own projections of `x` may have, in units of what is promised."""
+        if not any(isinstance(part, Intersection | Blocks) for part in self.groups):
+            return jnp.zeros((), x.dtype)
 
-        def visit(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            x, corrections = carry
-            start = x + corrections[i]
-            x = self.project(i, start)
-            return x, corrections.at[i].set(start - x)
+        def one(i: Array) -> Array:
+            y, error = self._pick(i, lambda member: member._nearest(x))
+            return jnp.where(error > 0, error / promise(x, y), 0)
 
-        def sweep(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            x, old, _, sweeps = carry
-            x, new = lax.fori_loop(0, clients, visit, (x, old))
-            # The change of the corrections, not of x, is the safe test: x may stand still for many sweeps.
-            return x, new, jnp.max(jnp.abs(new - old)) > tolerance * jnp.max(jnp.abs(new)), sweeps + 1
-
-        tolerance = 1e-9 if x.dtype == np.float64 else 1e-6
-        start = (x, jnp.zeros((clients, x.size), x.dtype), jnp.asarray(True), jnp.int32(0))
-        return lax.while_loop(lambda carry: carry[2] & (carry[3] < SWEEPS), sweep, start)[0]
+        return jnp.max(lax.map(one, jnp.arange(1 if self.identical else len(self.place))))
 
     def project(self, i: Any, x: Any) -> Array:
         """Return the projection of `x` onto the set of client `i`."""
@@ -137,7 +129,7 @@ class SetFamily(Pytree):
         """Return the distance from `x` to the set of client `i`."""
         return self._pick(i, lambda member: member.distance(x))
 
-    def _pick(self, i: Any, act: Callable[[Set], Array]) -> Array:
+    def _pick(self, i: Any, act: Callable[[Set], Any]) -> Any:
         if self.identical:
             return act(self.groups[0])
         place = jnp.asarray(self.place)[i]

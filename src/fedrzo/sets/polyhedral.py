@@ -24,6 +24,16 @@ class Linear(Set):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Given(Linear):
+    """A polyhedral set that is known by its rows."""
+
+    rows: Rows
+
+    def _rows(self, n: int, dtype: Any) -> Rows:
+        return self.rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Halfspace(Linear):
     """The halfspace `a x <= b`.
 
@@ -58,11 +68,14 @@ class Halfspace(Linear):
             message = f"Halfspace has a of shape {self.a.shape}, but x has {n} entries; pass {n} values"
             raise InputError(f"{argument}: {message}")
 
+    def _length(self) -> int | None:
+        return int(self.a.shape[0])
+
     def _row_count(self, n: int) -> int:
         return 1
 
     def _rows(self, n: int, dtype: Any) -> Rows:
-        return make_rows(n, dtype, self.a[None], jnp.reshape(self.b, 1))
+        return make_rows(n, dtype, self.a[None], self.b.reshape(1))
 
 
 class _Matrix(Linear):
@@ -89,6 +102,9 @@ class _Matrix(Linear):
         if self.A.shape[1] != n:
             message = f"{type(self).__name__} has A of shape {self.A.shape}, but x has {n} entries"
             raise InputError(f"{argument}: {message}; A needs {n} columns")
+
+    def _length(self) -> int | None:
+        return int(self.A.shape[1])
 
     def _row_count(self, n: int) -> int:
         return int(self.A.shape[0])
