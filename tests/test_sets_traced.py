@@ -44,12 +44,15 @@ from setkinds import (
         (Halfspace([3, 4], 5), [3.0, 4.0], 4),
         (Affine([[0, 2]], 4), [7.0, -1.0], 3),
         (Polyhedron([[0, 10], [1, 0]], [10, 0]), [-1.0, 3.0], 2),
-        (Polyhedron([[0, 0]], [-1]), [0.0, 0.0], 1),
         (Intersection(Box(0, 1), Ball(0, 1)), [1.0, 1.0], np.sqrt(2) - 1),
     ],
 )
 def test_violation_is_the_largest_broken_amount(constraint, x, expected):
     assert constraint.violation(x) == pytest.approx(expected, abs=1e-12)
+
+
+def test_violation_of_a_row_of_zeros():
+    assert jax.jit(lambda b: Polyhedron([[0, 0]], b).violation(jnp.zeros(2)))(-1.0) == 1
 
 
 def test_distance_and_its_gradient():

@@ -145,12 +145,17 @@ class Problem:
         return None
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Project a flat x onto the intersection of all clients' sets."""
-        return x if self.sets.free else _intersection(self.sets, x)
+        """Project a flat x onto the intersection of all clients' sets; warn if that, or a client's own, cannot be trusted."""
+        return x if self.sets.free else self._projected(jnp.asarray(x)[None])[0]
 
     def project_all(self, points: np.ndarray) -> np.ndarray:
         """Project each row onto the intersection of all clients' sets."""
-        return points if self.sets.free else np.asarray(jax.vmap(self.project)(jnp.asarray(points)))
+        return points if self.sets.free else np.asarray(self._projected(jnp.asarray(points)))
+
+    def _projected(self, points: jax.Array) -> jax.Array:
+        found, error, allowed = _intersection(self.sets, points)
+        sets.warn_of_error("constraint", error, allowed)
+        return found
 
     def following_projection(self) -> Any:
         """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""
@@ -233,5 +238,15 @@ class Nonsmooth(Problem):
 
 
 @jax.jit
-def _intersection(family: sets.SetFamily, x: jax.Array) -> jax.Array:
-    return family.intersection(x)
+def _intersection(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the projection of each point onto what clients' sets have in common, the error it may have, and what is allowed.
+
+    A run cannot warn of the clients' own projections from within compiled code; where it starts and ends, they are asked.
+    """
+
+    def one(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        y, error = family.nearest(x)
+        allowed = sets.promise(x, y)
+        return y, jnp.maximum(error, family.doubt(x) * allowed), allowed
+
+    return jax.vmap(one)(points)

@@ -38,6 +38,7 @@ def check_point(problem: Any, x: Any, argument: str) -> np.ndarray:
 
 def feasible_start(problem: Any) -> Any:
     """Return the problem with x0 inside all clients' sets, warning if it had to be moved."""
+    problem.sets.refuse_empty(np.asarray(problem.x0))
     x0 = jnp.asarray(problem.x0)
     measure = jax.jit(worst_distance)
     distance = 0.0 if problem.sets.free else float(measure(problem, x0))
@@ -45,10 +46,11 @@ def feasible_start(problem: Any) -> Any:
     if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
         moved = problem.moved_to(np.asarray(problem.project(x0)))
         left = float(measure(problem, jnp.asarray(moved.x0)))
-        if left > 1e-3 * (1 + float(np.linalg.norm(moved.x0))):
+        # Only sets that `refuse_empty` cannot look into may still be disjoint; then what is left is as large as they are.
+        if left > 1e-3 * (float(np.linalg.norm(moved.x0 - problem.x0)) + INSIDE * float(np.linalg.norm(moved.x0))):
             raise InputError(
-                f"constraint: the clients' sets seem to have no point in common (the best found is {left:.3g} from one of "
-                "them); check the sets, or give an x0 that lies in all of them"
+                f"constraint: found clients' sets that seem to have no point in common (the best found is {left:.3g} from "
+                "one of them); correct the sets, or give an x0 that lies in all of them"
             )
         warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first")
     if problem.hierarchical:

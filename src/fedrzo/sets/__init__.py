@@ -6,7 +6,7 @@ instead, and `flatten_set` turns it into a set that acts on the flat vector. Set
 built inside a traced function, differentiated, or stacked: `stack_sets` holds one private set per client.
 """
 
-from fedrzo.sets.base import Set
+from fedrzo.sets.base import Set, promise, warn_of_error
 from fedrzo.sets.basic import Ball, Box, Reals, Simplex
 from fedrzo.sets.combined import Intersection, Product, flatten_set
 from fedrzo.sets.common import Blocks
@@ -28,5 +28,7 @@ __all__ = [
     "SetFamily",
     "Simplex",
     "flatten_set",
+    "promise",
     "stack_sets",
+    "warn_of_error",
 ]

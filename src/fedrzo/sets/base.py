@@ -1,6 +1,7 @@
 """What every set shares: the pytree registration, reading its numbers, and the public methods."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,8 @@ import numpy as np
 from jax import Array
 
 from fedrzo.errors import InputError, warn
+
+FOLD_LIMIT = 250_000  # entries of a dense matrix of constraints; beyond, alternating projections are faster
 
 
 class Rows(NamedTuple):
@@ -91,6 +94,14 @@ class Set(Pytree):
     def _parts(self) -> tuple["Set", ...]:
         """Return the sets of which this one is the intersection."""
         return (self,)
+
+    def _placed(self, start: int, n: int) -> Iterator[tuple["Set", slice]]:
+        """Return the sets that this one is made of, each with the stretch of x that it acts on."""
+        for part in self._parts():
+            if part is self:
+                yield self, slice(start, start + n)
+            else:
+                yield from part._placed(start, n)
 
     def _project(self, x: Array) -> Array:
         raise TypeError(f"{type(self).__name__} does not define _project")
@@ -182,7 +193,7 @@ def has_tracer(value: Any) -> bool:
 
 def is_concrete(*values: Any) -> bool:
     """Tell whether all values are plain arrays that can be looked at now."""
-    return all(isinstance(value, np.ndarray) for value in values)
+    return all(isinstance(value, np.ndarray | np.generic) for value in values)
 
 
 def numbers(value: Any, argument: str, infinite: bool = False) -> Any:

@@ -12,10 +12,10 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 
 from fedrzo.errors import InputError
-from fedrzo.sets import common
 from fedrzo.sets.base import Pytree, Rows, Set, is_set, promise, show, to_float, warn_of_error
-from fedrzo.sets.common import Blocks, Folded, nearest_common, total
+from fedrzo.sets.common import Blocks, Folded, folded, nearest_common, total
 from fedrzo.sets.dykstra import alternate
+from fedrzo.sets.empty import refuse_empty
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -72,6 +72,8 @@ class Members(Pytree):
 
     def project(self, i: Any, x: Array) -> Array:
         """Return the projection onto set i."""
+        if isinstance(i, int):
+            return self.sets[i]._project(x)
         return lax.switch(i, [lambda member=member: member._project(x) for member in self.sets])
 
 
@@ -102,6 +104,14 @@ class Intersection(Set):
         _check_members("Intersection", sets)
         inner = (member.sets if isinstance(member, Intersection) else (member,) for member in sets)
         self._store(sets=tuple(itertools.chain.from_iterable(inner)))
+        self._refuse_empty(self._length(), "Intersection")
+
+    def _refuse_empty(self, n: int | None, argument: str) -> None:
+        try:
+            self.check(n or 0, argument)
+        except InputError:  # said when x is known: a member mirrors a pytree, or does not fit
+            return
+        refuse_empty(self.sets, n, f"{argument}: found sets that have no point in common; correct their numbers")
 
     def project(self, x: Any) -> Array:
         """Return the nearest point, with a warning if it may be off by more than 1e-6 of the distance moved."""
@@ -117,19 +127,11 @@ class Intersection(Set):
         found = nearest_common(self.sets, x)
         if found is not None:
             return found
-        members = jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), self._folded(x.shape[0]))
+        members = jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), folded(self.sets, x.shape[0]))
         return alternate_between(Members(members), x)
 
     def _violation(self, x: Array) -> Array:
         return jnp.max(jnp.stack([member.violation(x) for member in self.sets]))
-
-    def _folded(self, n: int) -> tuple[Set, ...]:
-        counts = [member._row_count(n) for member in self.sets]
-        linear = tuple(member for member, count in zip(self.sets, counts, strict=True) if count)
-        curved = tuple(member for member, count in zip(self.sets, counts, strict=True) if count is None)
-        if len(linear) > 1 and sum(count or 0 for count in counts) * n <= common.FOLD_LIMIT:
-            linear = (Folded(linear),)
-        return (*curved, *linear)
 
     def _parts(self) -> tuple[Set, ...]:
         return tuple(itertools.chain.from_iterable(member._parts() for member in self.sets))
@@ -164,7 +166,10 @@ def flatten_set(constraint: Set, example: Any, argument: str = "constraint") -> 
         A set whose `project` takes `ravel_pytree(example)[0]`.
     """
     if isinstance(constraint, Intersection):
-        return Intersection(*(flatten_set(member, example, argument) for member in constraint.sets))
+        both = Intersection(*(flatten_set(member, example, argument) for member in constraint.sets))
+        if both._length() is None:  # only now is it known how long x is
+            both._refuse_empty(_size(example), argument)
+        return both
     if not isinstance(constraint, Product):
         flat = constraint._ravelled(example)
         flat.check(_size(example), argument)

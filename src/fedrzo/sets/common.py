@@ -1,7 +1,7 @@
 """Several sets at once: what each is made of, and the projection onto what they have in common."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,9 @@ from jax import Array
 
 from fedrzo.errors import InputError
 from fedrzo.sets.balls import project_balls
-from fedrzo.sets.base import Rows, Set, is_concrete, norm
+from fedrzo.sets.base import FOLD_LIMIT, Rows, Set, is_concrete, norm
 from fedrzo.sets.basic import Ball, Box, Reals
 from fedrzo.sets.polyhedral import Linear
-
-FOLD_LIMIT = 250_000  # entries of a dense matrix of constraints; beyond, alternating projections are faster
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +48,11 @@ class Blocks(Set):
 
     def _length(self) -> int:
         return sum(self.sizes)
+
+    def _placed(self, start: int, n: int) -> Iterator[tuple[Set, slice]]:
+        for part, size in zip(self.sets, self.sizes, strict=True):
+            yield from part._placed(start, size)
+            start += size
 
     def _row_count(self, n: int) -> int | None:
         return total(part._row_count(size) for part, size in zip(self.sets, self.sizes, strict=True))
@@ -84,7 +87,7 @@ class Many(Linear):
         return jax.tree.map(lambda leaf: leaf[0], self.group)
 
     def _parts(self) -> tuple[Set, ...]:
-        return tuple(_tightest(part) if isinstance(part, Box) else Many(part) for part in self.group._parts())
+        return tuple(tightest(part) if isinstance(part, Box) else Many(part) for part in self.group._parts())
 
     def _row_count(self, n: int) -> int | None:
         own = self._one()._row_count(n)
@@ -119,6 +122,16 @@ def nearest_common(members: Iterable[Set], x: Array) -> tuple[Array, Array] | No
     return project_balls(linear, centers, radii, x) if len(radii) else linear._nearest(x)
 
 
+def folded(members: Sequence[Set], n: int) -> tuple[Set, ...]:
+    """Return the members, the polyhedral ones as one while that is small."""
+    counts = [member._row_count(n) for member in members]
+    linear = tuple(member for member, count in zip(members, counts, strict=True) if count)
+    curved = tuple(member for member, count in zip(members, counts, strict=True) if count is None)
+    if len(linear) > 1 and sum(count or 0 for count in counts) * n <= FOLD_LIMIT:
+        linear = (Folded(linear),)
+    return (*curved, *linear)
+
+
 def _fold(parts: Sequence[Set]) -> Set:
     """Return polyhedral sets as one; boxes as a box, which has a closed form."""
     boxes = [part for part in parts if isinstance(part, Box)]
@@ -132,7 +145,7 @@ def _fold(parts: Sequence[Set]) -> Set:
     return found[0] if len(found) == 1 else Folded(tuple(found))
 
 
-def _tightest(group: Box) -> Box:
+def tightest(group: Box) -> Box:
     """Return the intersection of boxes whose numbers are stacked."""
     numpy = np if is_concrete(group.lo, group.hi) else jnp
     return _bounded(numpy.max(group.lo, axis=0), numpy.min(group.hi, axis=0))

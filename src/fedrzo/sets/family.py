@@ -13,8 +13,9 @@ from fedrzo.errors import InputError
 from fedrzo.sets.base import Pytree, Set, has_tracer, is_set, promise
 from fedrzo.sets.basic import Box, Reals
 from fedrzo.sets.combined import Intersection, Product
-from fedrzo.sets.common import Blocks, Many, nearest_common
+from fedrzo.sets.common import Blocks, Many, nearest_common, tightest
 from fedrzo.sets.dykstra import alternate
+from fedrzo.sets.empty import refuse_empty
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ class SetFamily(Pytree):
         found: list[Set] = []
         for group in self.groups:
             if isinstance(group, Box):
-                most, least = (jnp.max, jnp.min) if has_tracer((group.lo, group.hi)) else (np.max, np.min)
-                found.append(Box(most(group.lo, axis=0), least(group.hi, axis=0)))
+                found.append(tightest(group))
                 continue
             leaves = jax.tree.leaves(group)
             count = leaves[0].shape[0] if leaves else 1  # sets without numbers are all the same
@@ -105,6 +105,11 @@ class SetFamily(Pytree):
             return self.groups[0]._nearest(x)
         found = nearest_common((Many(group) for group in self.groups if not isinstance(group, Reals)), x)
         return alternate(self, len(self.place), x) if found is None else found
+
+    def refuse_empty(self, x: np.ndarray) -> None:
+        """Raise `InputError` if the clients' sets have no point in common; `x` is one that they may have."""
+        found = "an empty set" if self.identical else "clients' sets that have no point in common"
+        refuse_empty(self.members(), x.size, f"constraint: found {found}; correct the sets", near=x)
 
     def doubt(self, x: Array) -> Array:
         """Return the largest error that the clients' own projections of `x` may have, in units of what is promised."""

@@ -10,6 +10,7 @@ from optax import projections
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Rows, Set, is_concrete, make_rows, numbers
+from fedrzo.sets.empty import refuse_empty
 from fedrzo.sets.solver import project_rows, rows_violation, unit_rows
 
 
@@ -112,7 +113,7 @@ class _Matrix(Linear):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Affine(_Matrix):
-    """The affine set `A x = b`; rows may be redundant. If it is empty, projections solve it in least squares.
+    """The affine set `A x = b`; rows may be redundant. If traced ones contradict each other, it is solved in least squares.
 
     Attributes:
         A: A matrix, one row for each equation.
@@ -124,6 +125,9 @@ class Affine(_Matrix):
 
     def __post_init__(self) -> None:
         self._read(infinite=False)
+        refuse_empty(
+            [self], self._length(), "Affine: found equations that no point satisfies together; correct A or b"
+        )
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return make_rows(n, dtype, E=self.A, f=self.b)
@@ -135,7 +139,8 @@ class Polyhedron(_Matrix):
 
     Measured against the distance moved, the projection is within 1e-9 in float64, also with redundant, badly
     scaled or opposite rows (no interior) and at degenerate vertices. In float32 expect 1e-5, and 1e-3 where
-    rows are nearly parallel. If the set is empty the result is finite and `violation` positive.
+    rows are nearly parallel. If a set of traced
+    numbers is empty, the result is finite and `violation` positive.
 
     Attributes:
         A: A matrix, one row for each inequality.
@@ -147,6 +152,7 @@ class Polyhedron(_Matrix):
 
     def __post_init__(self) -> None:
         self._read(infinite=True)
+        refuse_empty([self], self._length(), "Polyhedron: found rows that no point satisfies together; correct A or b")
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return make_rows(n, dtype, self.A, self.b)
