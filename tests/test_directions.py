@@ -1,5 +1,6 @@
 """The direction generator: its bits, its normals, its spheres. All p-values are of fixed seeds, held to 1e-3 over each family."""
 
+import functools
 import hashlib
 from statistics import NormalDist
 
@@ -26,6 +27,21 @@ def keys(count, seed=0):
     return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(jnp.arange(count))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _over_keys(function, words, dim):
+    return jax.vmap(lambda key: function(jax.random.wrap_key_data(key), dim))(words)
+
+
+def over_keys(function, firsts, lasts, dim):
+    """What a function of a key and a dimension gives for keys with these words: a row each."""
+    words = np.stack(np.broadcast_arrays(firsts, lasts), axis=-1).astype(np.uint32)
+    return np.asarray(_over_keys(function, words.reshape(-1, 2), dim)).reshape(*words.shape[:-1], dim)
+
+
+def unit(key, dim):
+    return directions.sphere(key, dim, 1.0, jnp.float32)
+
+
 def unpacked():
     """The table's columns: the quantile at each node, and how far it falls to the next."""
     return directions.table() >> directions.DROP, directions.table() & ((1 << directions.DROP) - 1)
@@ -33,32 +49,39 @@ def unpacked():
 
 def test_the_wire_contract():
     """These numbers are what both ends of a wire agree on: whoever changes one must raise the version."""
-    assert directions.VERSION == 2
+    assert directions.VERSION == 3
+    assert [hex(word) for word in np.asarray(directions.words(KEY)).tolist()] == ["0x175248a3", "0x4c257d5"]
     assert [hex(word) for word in np.asarray(directions.bits(KEY, 3)).tolist()] == [
-        "0x4044d585",
-        "0x1e80e781",
-        "0xe52a06df",
+        "0xe8648aec",
+        "0x6f095fe8",
+        "0x1362d9a4",
     ]
-    assert directions.integers(KEY, 6).tolist() == [5499, 9661, -2179, 7013, -1467, -7709]
+    assert directions.integers(KEY, 6).tolist() == [-1911, 1367, 11751, 19015, -5555, -6501]
     assert digest(np.concatenate(unpacked())) == "00ffa7353eedb529"
-    assert digest(directions.sphere(KEY, 1000, 0.1, jnp.float32)) == "5924d06ba884a730"
+    assert digest(directions.sphere(KEY, 1000, 0.1, jnp.float32)) == "cc5ca0373ad60e71"
     assert (
-        digest(directions.sphere(KEY, 70_000, 0.1, jnp.float32)) == "00cda1cd0f21b599"
+        digest(directions.sphere(KEY, 70_000, 0.1, jnp.float32)) == "93c532e9477a37e6"
     )  # more than a block of squares
     with jax.enable_x64(True):
-        assert digest(directions.sphere(KEY, 1000, 0.1, jnp.float64)) == "cb2cb08560093b1c"
+        assert digest(directions.sphere(KEY, 1000, 0.1, jnp.float64)) == "8677bb562d72f8e1"
 
 
 def plain_integers(key, dim):
     """The same numbers from Python's own integers."""
     first, last = (int(word) for word in np.asarray(jax.random.key_data(key))[[0, -1]])
     value, drop = (column.tolist() for column in unpacked())
-    found, mask = [], 0xFFFFFFFF
+
+    def mixed(x, word):
+        x &= 0xFFFFFFFF
+        x = ((x ^ (x >> 16)) * 0x7FEB352D + word) & 0xFFFFFFFF
+        x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+        return x ^ (x >> 16)
+
+    first ^= mixed(last + 0x9E3779B9, 0)
+    last ^= mixed(first + 0x9E3779B9, 0)
+    found = []
     for i in range(dim):
-        x = (i * 0x9E3779B9 + first) & mask
-        x = ((x ^ (x >> 16)) * 0x7FEB352D) & mask
-        x = (((x ^ (x >> 15)) + last) * 0x846CA68B) & mask
-        x ^= x >> 16
+        x = mixed(i * 0x9E3779B9 + first, last)
         mantissa, exponent = np.frexp(np.float32((x & 0x7FFFFFFF) | 1))
         place = int(np.ldexp(mantissa, 24)) - (1 << 23)
         node = (int(exponent) - 1) * 64 + (place >> 17)
@@ -115,6 +138,8 @@ def streams():
         "one key after the other": by_key,
         "one place over keys": by_key.T,
         "clients and rounds": np.asarray(path(jnp.arange(WORDS // 64 // 128))),
+        "one place over first words that count": over_keys(directions.bits, np.arange(count), 9, 1024).T,
+        "one place over last words that count": over_keys(directions.bits, 7, np.arange(count), 1024).T,
     }
 
 
@@ -136,16 +161,63 @@ def test_the_battery_can_fail():
 
 
 def test_flipping_a_bit_of_the_key_or_of_the_place_flips_half_of_the_bits():
-    """Avalanche: over random keys, each output bit flips with chance one half, to five standard errors of 32 x 64 counts."""
-    words = np.random.default_rng(0).integers(2**32, size=(4096, 2), dtype=np.uint32)
+    """Avalanche: over random keys, each output bit flips with chance one half, to five standard errors of 32 x 69 counts."""
+    firsts, lasts = np.random.default_rng(0).integers(2**32, size=(2, 4096), dtype=np.uint32)
+    flips, none = np.uint32(1) << np.arange(32, dtype=np.uint32)[:, None], np.zeros((32, 1), np.uint32)
+    base = over_keys(directions.bits, firsts, lasts, 32)
+    found = {f"place, bit {j}": base[:, 0] ^ base[:, 1 << j] for j in range(5)}
+    for word, (first, last) in {"first": (flips, none), "last": (none, flips)}.items():
+        other = over_keys(directions.bits, firsts ^ first, lasts ^ last, 5)
+        found |= {f"{word} word, bit {j}": base[:, 4] ^ other[j, :, 4] for j in range(32)}
+    for name, words in found.items():
+        often = battery.bit(words[:, None], np.arange(32, dtype=np.uint32)).mean(0)
+        assert np.all(np.abs(often - 0.5) < 5 * np.sqrt(0.25 / firsts.size)), name
 
-    def at(words):
-        return np.asarray(jax.vmap(lambda w: directions.bits(jax.random.wrap_key_data(w), 5)[4])(jnp.asarray(words)))
 
-    base, bound = at(words), 5 * np.sqrt(0.25 / len(words))
-    for j in range(32):
-        flipped = base ^ at(words ^ np.array([1 << j, 0], np.uint32))
-        assert np.all(np.abs(battery.bit(flipped[:, None], np.arange(32, dtype=np.uint32)).mean(0) - 0.5) < bound), j
+def test_keys_whose_words_are_neighbours_give_independent_directions():
+    """Such are `jax.random.key(0)`, `jax.random.key(1)`, ...; keys (7, 9) and (7, 9 + 2^31) once gave opposite directions."""
+    dim, flips = 1 << 14, np.uint32(1) << np.arange(32, dtype=np.uint32)
+    v = over_keys(unit, [7], [9], dim)[0]
+    firsts, lasts = np.append(flips ^ np.uint32(7), [7] * 32), np.append([9] * 32, flips ^ np.uint32(9))
+    cosines = over_keys(unit, firsts, lasts, dim) @ v * np.sqrt(dim)
+    assert lasts[-1] == 9 + (1 << 31)
+    assert np.max(np.abs(cosines)) < NormalDist().inv_cdf(1 - CONFIDENCE / 2 / 64)
+
+
+@pytest.mark.parametrize("shared", ["first", "last"])
+def test_keys_that_share_a_word_give_independent_directions(shared):
+    """All pairs of 512 keys that share a word, for 64 words: mean, mean square and largest of their cosines.
+
+    Cosines of independent directions have variance 1/n, their squares 2 (n - 1) / (n^2 (n + 2)), and any two are independent,
+    also if they have a direction in common. `benchmarks/directions.py` asks a million keys.
+    """
+    dim, groups, count = 64, 64, 512
+    words = np.random.default_rng(1).integers(2**32, size=(groups, 1 + count), dtype=np.uint32)
+    one, others = words[:, :1], words[:, 1:]
+    v = over_keys(unit, *((one, others) if shared == "first" else (others, one)), dim)
+    cosines = np.einsum("gij,gkj->gik", v, v, optimize=True)[:, *np.triu_indices(count, 1)]
+    assert abs(cosines.mean()) < 4 / np.sqrt(cosines.size * dim)
+    spread = np.sqrt(2 * (dim - 1) / (dim**2 * (dim + 2)))
+    assert abs(np.mean(cosines**2) - 1 / dim) < 4 * spread / np.sqrt(cosines.size)
+    assert cosines.size * stats.beta(0.5, (dim - 1) / 2).sf(np.abs(cosines).max() ** 2) > CONFIDENCE
+
+
+def test_directions_do_not_repeat():
+    """A million neighbouring keys: none has the first two numbers of another, and their first numbers repeat as random ones."""
+    found = over_keys(directions.bits, np.arange(1024)[:, None], np.arange(1024), 2).reshape(-1, 2)
+    pairs, firsts = np.sort(found.view(np.uint64)[:, 0]), np.sort(found[:, 0])
+    assert np.all(pairs[1:] != pairs[:-1])
+    repeated, expected = np.sum(firsts[1:] == firsts[:-1]), len(found) ** 2 / 2**33
+    assert min(stats.poisson.cdf(repeated, expected), stats.poisson.sf(repeated - 1, expected)) > CONFIDENCE / 2
+
+
+def test_no_window_of_a_direction_is_that_of_another():
+    """Keys whose first words lie some strides apart, by which places do too: once nearly the same numbers, in other places."""
+    dim, lags = 1 << 14, np.arange(1, 33)
+    v, *others = over_keys(unit, 7 + np.arange(33) * directions.STRIDE, 9 + np.arange(33), dim)
+    for lag, other in zip(lags, others, strict=True):
+        products = float(v[lag:] @ other[:-lag]), float(v[:-lag] @ other[lag:])
+        assert np.max(np.abs(products)) * np.sqrt(dim) < NormalDist().inv_cdf(1 - CONFIDENCE / 4 / 32), lag
 
 
 def test_normals_have_the_normal_distribution():

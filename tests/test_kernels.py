@@ -48,7 +48,7 @@ def test_a_kernel_draws_the_same_direction():
         scale[0] = drawing.inverse_length(low, high)
 
     shapes = (jax.ShapeDtypeStruct((2, 64), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32))
-    z, scale = pl.pallas_call(draw, shapes, interpret=True)(jax.random.key_data(key), directions.table())
+    z, scale = pl.pallas_call(draw, shapes, interpret=True)(directions.words(key), directions.table())
     np.testing.assert_array_equal(z.ravel(), directions.integers(key, 128))
     v = np.asarray(z.ravel(), np.float32) * (np.float32(0.01) * np.asarray(scale[0]))
     assert v.tobytes() == np.asarray(directions.sphere(key, 128, 0.01, jnp.float32)).tobytes()

@@ -25,7 +25,7 @@ def magnitudes(table: Any, words: tuple[Any, Any], lane: jax.Array, offset: Any)
 
     Args:
         table: a reference to that of `fedrzo.directions`.
-        words: the first and the last word of the direction's key.
+        words: those of `fedrzo.directions.words`, for the key of the direction.
         lane: places of any shape; where several tiles have the same, their product with the hash's first factor is shared.
         offset: of the tile.
     """

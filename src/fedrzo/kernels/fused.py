@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo import directions
 from fedrzo.client import Together
 from fedrzo.kernels import few_steps, relu_steps, wide_steps, wide_tiles
 from fedrzo.kernels.layout import Block, Shape, warps_for
@@ -40,7 +41,7 @@ def relu(
     few = few_steps.Few(neurons, regularisation, interpret) if stored else None
 
     def prepare(number: Any, rows: jax.Array, keys: jax.Array) -> tuple:
-        words = jax.random.key_data(keys[:, 0])
+        words = jax.vmap(directions.words)(keys[:, 0])
         drawn = rows, words[:, 0], words[:, 1]
         if few is None:
             return drawn
