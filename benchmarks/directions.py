@@ -29,7 +29,7 @@ Words = tuple[np.ndarray, np.ndarray]
 
 def families(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Words]]:
     """Return names, and the first and last words of a group's keys."""
-    fresh = rng.integers(2**32, size=(2, count), dtype=np.uint32)
+    fresh = [distinct(count, rng) for _ in range(2)]
     start, one = rng.integers(2**31, size=2, dtype=np.uint32), np.ones(count, np.uint32)
     numbers = np.arange(count, dtype=np.uint32)
     yield "random keys", (fresh[0], fresh[1])
@@ -38,6 +38,12 @@ def families(count: int, rng: np.random.Generator) -> Iterator[tuple[str, Words]
     yield "first words that count", (start[0] + numbers, one * start[1])
     yield "last words that count", (one * start[0], start[1] + numbers)
     yield "first words some strides apart", (start[0] + numbers * np.uint32(directions.STRIDE), fresh[1])
+
+
+def distinct(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw words none of which is another."""
+    found = np.unique(rng.integers(2**32, size=count + count // 64 + 16, dtype=np.uint32))
+    return rng.permutation(found)[:count]
 
 
 @jax.jit
@@ -81,8 +87,7 @@ def repeated(groups: int) -> list[dict[str, Any]]:
     rng, found = np.random.default_rng(1), []
     grid = [word.ravel() for word in np.indices((groups, GROUP), np.uint32)]
     for name, words in [*families(groups * GROUP, rng), ("small integers", grid)]:
-        different = np.unique(np.stack(words, axis=1).view(np.uint64)).view(np.uint32).reshape(-1, 2)
-        bits = np.asarray(_two(different))
+        bits = np.asarray(_two(np.stack(words, axis=1)))
         firsts, both = np.sort(bits[:, 0]), np.sort(bits.view(np.uint64)[:, 0])
         ones, expected = int(np.sum(firsts[1:] == firsts[:-1])), len(bits) ** 2 / 2**33
         chance = min(1.0, 2 * min(stats.poisson.cdf(ones, expected), stats.poisson.sf(ones - 1, expected)))

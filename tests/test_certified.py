@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
+from fedrzo.results import taken
 from fedrzo.zoo import bilevel, toys
 
 ETA = 0.1
@@ -26,6 +27,7 @@ def test_a_run_stops_when_its_point_is_certified():
     assert np.isnan(history["certificate_norm"][0])
     assert history["certificate_evaluations"][9] == 0 < history["certificate_evaluations"][10]
     assert np.all(np.diff(history["certificate_upload_bytes"]) >= 0)
+    assert all(map(taken, history))  # no metric of a user's may be called so
 
 
 def test_a_certified_run_resumes_as_if_it_had_never_stopped(tmp_path):

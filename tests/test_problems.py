@@ -155,6 +155,18 @@ def test_bad_lower_levels_are_refused_by_name(changes, message):
             "metrics: found 'round', a column that the history has already; pass another name",
         ),
         (
+            {"metrics": {"lower_error": max}, "test": np.ones((1, 2))},
+            "metrics: found 'lower_error', a column that the history has already; pass another name",
+        ),
+        (
+            {"monitored": {"certificate_upper": max}},
+            "monitored: found 'certificate_upper', a column that the history has already; pass another name",
+        ),
+        (
+            {"metrics": {"accuracy": max}, "test": np.ones((1, 2)), "monitored": {"accuracy": max}},
+            "monitored: found 'accuracy', a column that the history has already; pass another name",
+        ),
+        (
             {"monitored": {"loss": max}},
             "monitored: found 'loss', a column that the history has already; pass another name",
         ),

@@ -2,11 +2,14 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 
 import fedrzo as fz
 from fedrzo import theory
+from fedrzo.bench import moments
+from fedrzo.zoo.bilevel import logistic
 
 LEVY = math.sqrt(2 * math.pi)
 LOWER = {"lipschitz_y": 1.5, "cross_lipschitz": 3.0, "modulus": 2.0}
@@ -200,6 +203,75 @@ def test_the_second_moment_of_an_estimate():
         squared = (n * 2.0 * v[:, 0]) ** 2  # of n/(2 eta) (f(x + eta v) - f(x - eta v)) v, with L0 = 2
         assert squared.mean() == pytest.approx(4 * n, rel=0.1)
         assert squared.mean() < theory.second_moment(n, 2.0)
+
+
+def test_second_moments_on_a_sphere_and_with_normal_directions():
+    """By hand: n and n + 2 with two sides of a linear loss, n^2 and n (n + 2) with one side of a norm at its tip."""
+    n = 50
+    for kind, case, wanted in (
+        ("sphere", "two sides", n),
+        ("normal", "two sides", n + 2),
+        ("sphere", "one side", n**2),
+        ("normal", "one side", n * (n + 2)),
+    ):
+        drawn = moments.squares(kind, case, n, 4000)
+        assert abs(drawn.mean() - wanted) < 4 * drawn.std() / math.sqrt(drawn.size) + 1e-9 * wanted
+
+
+def test_proposition_2_by_hand():
+    """f(x) = -L0 x over x <= 1: the smoothed problem is stationary at 1 + eta L0, as far outside as any loss can have it."""
+    L0, factor = 3.0, 4 * (2 * math.pi) ** 0.25
+    assert theory.infeasibility_bound(16, 0.1, L0) == pytest.approx(factor * 0.1 * L0 * 4)
+    assert theory.infeasibility_bound(16, 0.1, L0) > 0.1 * L0
+    eta = theory.smoothing_for(0.01, 16, L0)
+    assert eta == pytest.approx(0.01 / (factor * L0 * 4))
+    assert theory.infeasibility_bound(16, eta, L0) == pytest.approx(0.01)
+    assert theory.smoothing_for(0.01, 16, 1e-3) == 0.01  # a flat loss: eta itself must be within delta
+    with pytest.raises(fz.InputError, match="delta: found 0"):
+        theory.smoothing_for(0, 16, L0)
+
+
+def test_the_lipschitz_constant_of_the_implicit_function():
+    """h = mu y^2 / 2 - c x y, so that y(x) = c x / mu; the loss a x + b y has just this slope in x."""
+    a, b, c, mu = 2.0, 3.0, 5.0, 0.5
+    value = lambda x: a * x + b * (c * x / mu)  # noqa: E731
+    assert theory.implicit_lipschitz(a, b, c, mu) == pytest.approx(value(1.0) - value(0.0))
+    assert theory.implicit_lipschitz(0, b, c, mu) == pytest.approx(30)
+    with pytest.raises(fz.InputError, match="modulus: found 0"):
+        theory.implicit_lipschitz(a, b, c, 0)
+    with pytest.raises(fz.InputError, match="lipschitz_y: found -1"):
+        theory.implicit_lipschitz(a, -1, c, mu)
+
+
+def test_the_exponent_of_the_remark_on_theorem_2():
+    assert theory.dimension_exponents() == pytest.approx((3, 9 / 4, 37 / 12))
+    assert theory.dimension_exponents(0.5) == pytest.approx((4, 3, 4 * 11 / 12 + 1 / 6))
+    assert theory.dimension_exponents(2.0).iterations == 3
+    # n^a (r+1)^(2/3) / m lower steps; the errors that they leave are multiplied by n^(1 - a).
+    one, two = (bilevel(budget=10_000, gap=3.0, inexactness=2.0, exponent=a) for a in (1.0, 2.0))
+    assert two.lower_steps == math.ceil(16**2 * one.rounds ** (2 / 3) / 4)
+    assert two.terms["lower level"] == pytest.approx(one.terms["lower level"] / 16)
+    assert {**two.terms, "lower level": 0} == {**one.terms, "lower level": 0}
+    assert two.total_lower_steps > one.total_lower_steps
+    # Solved from the bound, iterations to a target grow as n^max(4 - 2a, 3).
+    for a, order in ((0.1, 3.8), (0.25, 3.5), (1.0, 3.0)):
+        few, many = (
+            bilevel(dim=n, gap=1.0, inexactness=1.0, epsilon=1e-9, exponent=a).iterations for n in (10**8, 10**10)
+        )
+        assert math.log(many / few) / math.log(100) == pytest.approx(order, abs=0.05)
+
+
+def test_the_logistic_loss_is_lipschitz_in_the_model():
+    """The appendix' lemma: log(1 + exp(-v u'y)) has a gradient no longer than |u|, and comes as close to it as one likes."""
+    rng = np.random.default_rng(0)
+    for scale in (0.1, 1.0, 30.0):
+        u, v = rng.random((1, 20)), rng.choice([-1.0, 1.0], 1)
+        y, z = scale * rng.normal(size=(2, 20))
+        change = logistic(y, u, v) - logistic(z, u, v)
+        assert abs(float(change)) <= np.linalg.norm(u) * np.linalg.norm(y - z) * (1 + 1e-6)
+        assert np.linalg.norm(jax.grad(logistic)(y, u, v)) <= np.linalg.norm(u) * (1 + 1e-6)
+    steep = jax.grad(logistic)(-v * scale * u[0], u, v)
+    assert np.linalg.norm(steep) == pytest.approx(np.linalg.norm(u), rel=1e-6)
 
 
 def test_the_consensus_bound_by_hand():

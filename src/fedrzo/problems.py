@@ -24,16 +24,18 @@ from fedrzo.errors import InputError
 from fedrzo.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.monitor import mean, mean_loss, worst_distance
 from fedrzo.pytrees import traced
-from fedrzo.results import TAKEN
+from fedrzo.results import taken
 
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
 
-def columns(functions: Any, argument: str) -> tuple[tuple[str, Callable], ...]:
+def columns(
+    functions: Any, argument: str, beside: tuple[tuple[str, Callable], ...] = ()
+) -> tuple[tuple[str, Callable], ...]:
     """Return functions with their names, each of which is to be a column of the history, or say why one cannot be."""
     found = check_functions(functions, argument)
-    if taken := sorted(TAKEN.intersection(dict(found))):
-        raise InputError(f"{argument}: found {taken[0]!r}, a column that the history has already; pass another name")
+    if names := sorted(name for name, _ in found if taken(name) or name in dict(beside)):
+        raise InputError(f"{argument}: found {names[0]!r}, a column that the history has already; pass another name")
     return found
 
 
@@ -219,7 +221,7 @@ class Nonsmooth(Problem):
     ) -> None:
         super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
         self.pair_fn = None if pair is None else check_function(pair, "pair")
-        self.monitored = columns(monitored, "monitored")
+        self.monitored = columns(monitored, "monitored", self.metrics)
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""

@@ -21,7 +21,15 @@ from fedrzo.pytrees import read_trees, write_trees
 COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
 COLUMNS = ("round", *COST_COLUMNS, "seconds")
 WIRE_COLUMNS = ("wire_upload_bytes", "wire_download_bytes", "failures")  # of engines that leave this process
-TAKEN = {*COLUMNS, *WIRE_COLUMNS, "loss", "loss_feasible", "feasibility", "test_loss"}  # what no metric may be called
+PROBLEM_COLUMNS = ("loss", "loss_feasible", "feasibility", "test_loss")
+LOWER_COLUMNS = ("lower_error",)  # of methods and problems with a lower level
+RULE_PREFIX = "certificate_"  # how a stopping rule's columns begin
+
+
+def taken(name: str) -> bool:
+    """Tell whether a column of this name is the history's own, or may become so: no metric of a user's may be called so."""
+    own = (*COLUMNS, *WIRE_COLUMNS, *PROBLEM_COLUMNS, *LOWER_COLUMNS)
+    return name in own or name.startswith(RULE_PREFIX)
 
 
 class History:

@@ -133,6 +133,11 @@ OTHERS = {
         (fz.State(np.zeros(3)),),
         "'loss', a column that the history has already; return another name",
     ),
+    "metrics called as a rule's": (
+        lambda self, state: {"certificate_norm": state.x[0]},
+        (fz.State(np.zeros(3)),),
+        "'certificate_norm', a column that the history has already; return another name",
+    ),
     "healthy": (
         lambda self, state: jnp.isfinite(state.x),
         (fz.State(np.zeros(3)),),
@@ -178,6 +183,16 @@ def test_parts_with_other_arguments(name):
 )
 def test_engines_pass_it_on(engine, parts, said):
     assert message(lambda: fz.run(make(**parts), TOY, 2, engine=engine, progress=False)).startswith(said)
+
+
+@pytest.mark.parametrize("engine", ["simulation", "loop"])
+def test_a_method_may_not_take_the_place_of_a_problems_metric(engine):
+    given = {"test": np.ones((1, 3)), "metrics": {"spread": lambda x, test: jnp.ptp(x)}}
+    problem = fz.Nonsmooth(TOY.loss_fn, TOY.data, np.zeros(3), **given)
+    method = make(metrics=lambda self, state: {"spread": jnp.max(state.x)})
+    assert message(lambda: fz.run(method, problem, 1, engine=engine, progress=False)) == (
+        "metrics: Mine.metrics returned 'spread', which the problem monitors too; use another name in one of them"
+    )
 
 
 def test_a_number_that_is_traced_cannot_decide_in_python():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -52,29 +53,31 @@ def directions(clients: list[int], runs: int = RUNS) -> dict[str, Any]:
                 problem = Bilevel(nearness, follow, data, start, start, modulus=1.0, smoothness=1.0)
             results = sweep(method, problem, 1, runs, eval_every=1, progress=False).results[0]
             moves.append(np.stack([start - np.asarray(result.x) for result in results]))  # a step of length 1
-        found[name] = dataclasses.asdict(_fit(clients, moves))
+        fitted = dataclasses.asdict(fit(clients, moves, lambda group: group.var(axis=0).sum()))
+        found[name] = {"variance": fitted.pop("values"), **fitted}
     return found
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Variances, and the slope of their log-log line with a 95 % bootstrap interval."""
+    """Values, and the slope of their log-log line with a 95 % bootstrap interval."""
 
     at: list[int]
-    variance: list[float]
+    values: list[float]
     slope: float
     low: float
     high: float
 
 
-def _fit(clients: list[int], moves: list[np.ndarray]) -> Fit:
+def fit(at: list[int], samples: list[np.ndarray], statistic: Callable[[np.ndarray], Any]) -> Fit:
+    """Fit a power of `at` to a statistic of samples, one for each."""
     rng = np.random.default_rng(0)
 
     def line(groups: list[np.ndarray]) -> tuple[list[float], float]:
-        variances = [float(group.var(axis=0).sum()) for group in groups]
-        return variances, float(np.polyfit(np.log(clients), np.log(variances), 1)[0])
+        values = [float(statistic(group)) for group in groups]
+        return values, float(np.polyfit(np.log(at), np.log(values), 1)[0])
 
-    variances, slope = line(moves)
-    drawn = [line([group[rng.integers(len(group), size=len(group))] for group in moves])[1] for _ in range(RESAMPLES)]
+    values, slope = line(samples)
+    drawn = [line([group[rng.integers(len(group), size=len(group))] for group in samples])[1] for _ in range(RESAMPLES)]
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Fit(clients, variances, slope, float(low), float(high))
+    return Fit(at, values, slope, float(low), float(high))

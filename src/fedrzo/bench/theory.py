@@ -6,6 +6,7 @@ All on losses whose constants and smoothed gradients are known in closed form:
 * consensus: the clients' mean squared distance to their average within a round against Lemma 8;
 * clients: iterations to a target for m = 1 .. 16, the slope against -1;
 * dimension: the same in n, against 1.5; and the rounds that those runs took against (m K)^(3/4);
+* smoothing: an estimate's second moment in n, with directions on a sphere and normal ones;
 * directions: the variance of the averaged estimate in m, where clients draw their own directions and where they share one.
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 from fedrzo import plots, theory
 from fedrzo.bench import scaling, traces
 from fedrzo.bench.drawing import figure, interval
+from fedrzo.bench.moments import second_moments
 from fedrzo.bench.options import Options
 from fedrzo.bench.shared import QUICK_RUNS, directions
 from fedrzo.errors import InputError, MissingExtraError
@@ -55,6 +57,7 @@ def run(options: Options) -> dict[str, Any]:
     options.say(f"dimension: {dims}")
     found["dimension"] = dimension(dims, chosen)
     found["rounds"] = rounds(found)
+    found["smoothing"] = second_moments()
     options.say("directions")
     found["directions"] = directions([1, 16], QUICK_RUNS) if quick else directions(CLIENTS)
     found["claims"] = claims(found)
@@ -124,7 +127,8 @@ def rounds(found: dict[str, Any]) -> list[dict[str, Any]]:
 def claims(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the paper says, what was found, and whether that agrees."""
     m, n, d = found["clients"], found["dimension"], found["directions"]
-    own, common = d["own"], d["shared"]
+    own, common, s = d["own"], d["shared"], found["smoothing"]
+    sphere, normal, one = (s[name] for name in ("sphere, two sides", "normal, two sides", "sphere, one side"))
     worst = max((row["rounds"] / row["bound"] for row in found["rounds"]), default=math.nan)
     least = min(row["slack"] for row in found["bound"])
     return [
@@ -136,6 +140,10 @@ def claims(found: dict[str, Any]) -> list[dict[str, Any]]:
         {"claim": "iterations fall as 1/m", "found": interval(m), "holds": m["low"] <= -1 <= m["high"] or m["high"] < -1},
         {"claim": "iterations grow at most as n^1.5", "found": interval(n), "holds": n["low"] <= 1.5},
         {"claim": "rounds are at most (m K)^(3/4)", "found": f"largest ratio {worst:.3g}", "holds": worst <= 1},
+        {"claim": "an estimate's second moment grows as n on a sphere", "found": interval(sphere),
+         "holds": sphere["low"] <= 1 <= sphere["high"]},
+        {"claim": "and as n^2 with normal directions", "found": f"{interval(normal)}; one-sided, {interval(one)} on a sphere",
+         "holds": normal["high"] >= 2},
         {"claim": "FedRZO_nn: averaging m estimates divides their variance by m", "found": interval(own),
          "holds": own["low"] <= -1 <= own["high"]},
         {"claim": "FedRZO_bl: the same, with its shared direction", "found": interval(common),

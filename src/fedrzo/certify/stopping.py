@@ -16,10 +16,10 @@ from fedrzo.certify.inputs import check_confidence, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation import Cost
 from fedrzo.methods.base import constant, whole
+from fedrzo.results import RULE_PREFIX
 
 STREAM = 4  # of the run's key that certificates are drawn from
-PREFIX = "certificate_"
-COSTS = tuple(PREFIX + name for name in Cost._fields)
+COSTS = tuple(RULE_PREFIX + name for name in Cost._fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Watch:
         self.rule, self.problem, self.engine, self.smoothing = rule, problem, engine, smoothing
         self.key = jax.random.fold_in(key, STREAM)
         self.last: dict[str, int | float] = dict.fromkeys(COSTS, 0) | {
-            PREFIX + "norm": math.nan,
-            PREFIX + "upper": math.nan,
+            RULE_PREFIX + "norm": math.nan,
+            RULE_PREFIX + "upper": math.nan,
         }
 
     @property
     def done(self) -> bool:
         """Whether the last certificate's upper bound is as small as asked."""
-        return self.last[PREFIX + "upper"] <= self.rule.epsilon
+        return self.last[RULE_PREFIX + "upper"] <= self.rule.epsilon
 
     def restore(self, row: dict[str, int | float]) -> None:
         """Go on from a stored row."""
@@ -90,7 +90,7 @@ class Watch:
             made = self._certify(round, x)
             for name, amount in zip(COSTS, made.cost, strict=True):
                 self.last[name] += amount
-            self.last |= {PREFIX + "norm": made.norm, PREFIX + "upper": made.upper}
+            self.last |= {RULE_PREFIX + "norm": made.norm, RULE_PREFIX + "upper": made.upper}
         return dict(self.last)
 
     def _certify(self, round: int, x: np.ndarray) -> Certificate:

@@ -16,6 +16,7 @@ from fedrzo.engines.session import CheckedSession
 from fedrzo.engines.wire import WireError, pack, unpack
 from fedrzo.hierarchical import Bilevel
 from fedrzo.methods.base import Method
+from fedrzo.methods.guards import with_metrics
 from fedrzo.minimise import minimise
 from fedrzo.monitor import mean_gradient, mean_loss, worst_distance
 
@@ -58,9 +59,8 @@ class RemoteSession(CheckedSession):
         """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""
         x = np.asarray(self.state.x)
         row = self._look(x, None) if self.y is None else self._look_below(x, self.y)
-        row |= self._on_test(x)
-        row |= {name: np.asarray(value) for name, value in self.method.metrics(self.state).items()}
-        return {name: np.atleast_1d(value) for name, value in row.items()}
+        row = with_metrics(row | self._on_test(x), self.method, self.state)
+        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
     def _look_below(self, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Monitor a bilevel problem: find y(x) by Newton's method, one message a step, and return what is seen there."""

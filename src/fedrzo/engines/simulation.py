@@ -21,6 +21,7 @@ from fedrzo.engines.spread import Spread, check_chunk, spread
 from fedrzo.engines.tally import Tally
 from fedrzo.federation import Cost, Roots
 from fedrzo.keys import written_out
+from fedrzo.methods.guards import with_metrics
 
 PyTree = Any
 PLAIN = Pace()
@@ -113,7 +114,7 @@ def evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[st
         row = problem.evaluate(state.x)
         if problem.follows_projection:
             row["loss_feasible"] = problem.projected_loss(state.x, row["loss"])
-        return row | method.metrics(state)
+        return with_metrics(row, method, state)
 
     return (jax.vmap(one) if many else one)(method, state)
 

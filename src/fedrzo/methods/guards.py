@@ -15,7 +15,7 @@ import numpy as np
 
 from fedrzo.arguments import call_part, check_arrays, kind, mismatch
 from fedrzo.errors import InputError
-from fedrzo.results import TAKEN
+from fedrzo.results import LOWER_COLUMNS, taken
 
 
 def guard(cls: type) -> None:
@@ -38,6 +38,17 @@ def _guarded(name: str, part: Callable, takes: str, check: Callable[..., None]) 
         return found
 
     return guarded
+
+
+def with_metrics(row: dict[str, Any], method: Any, state: Any) -> dict[str, Any]:
+    """Return what a problem monitors and, beside it, what the method does; neither may take the place of the other's."""
+    numbers = method.metrics(state)
+    if both := sorted(row.keys() & numbers):
+        raise InputError(
+            f"metrics: {type(method).__name__}.metrics returned {both[0]!r}, which the problem monitors too; "
+            "use another name in one of them"
+        )
+    return row | numbers
 
 
 def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> None:
@@ -80,7 +91,7 @@ def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
         raise InputError(f"{said} {kind(found)}; return a dictionary of numbers by name")
     check_arrays(found, f"{said} a dictionary that holds")
     for name, value in found.items():
-        if name in TAKEN:
+        if taken(name) and name not in LOWER_COLUMNS:
             raise InputError(f"{said} {name!r}, a column that the history has already; return another name")
         if np.shape(value) != ():
             raise InputError(f"{said} {name!r} of shape {np.shape(value)}; return one number for each name")

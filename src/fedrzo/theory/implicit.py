@@ -1,10 +1,11 @@
-"""Theorem 2: FedRZO_bl on a bilevel or minimax problem."""
+"""Theorem 2: FedRZO_bl on a bilevel or minimax problem; the implicit function that it minimises."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fedrzo.arguments import told
 from fedrzo.methods.base import constant, whole
@@ -57,6 +58,7 @@ def bilevel(
     modulus: float,
     dissimilarity: tuple[float, float] = (0.0, 0.0),
     inexactness: float = 0.0,
+    exponent: float = 1.0,
     gap: float | None = None,
     budget: int | None = None,
     epsilon: float | None = None,
@@ -88,6 +90,7 @@ def bilevel(
         modulus: mu, the strong convexity of the lower loss.
         dissimilarity: B1 and B2, as for `nonsmooth`.
         inexactness: C, where T lower steps give E||y - y(x)||^2 <= C/(m T); 0 for exact lower solutions.
+        exponent: a of Remark 4: round r takes n^a (r+1)^(2/3) / m lower steps; see `dimension_exponents`.
         gap: f_eta(x0) - inf f_eta.
         budget: K.
         epsilon: or a target for E||grad f_eta||^2.
@@ -100,6 +103,7 @@ def bilevel(
     ).values()  # fmt: skip
     b1, b2 = check_dissimilarity(dissimilarity)
     gap, C = check_optional(gap, "gap"), check_optional(inexactness, "inexactness") or 0.0
+    width = n ** constant(exponent, "exponent")
     gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
     steps_given = None if local_steps is None else whole(local_steps, "local_steps")
     smooth = L0 * math.sqrt(n) + 1
@@ -123,7 +127,7 @@ def bilevel(
         gamma = min(prescribed, *limits.values()) if gamma_given is None else gamma_given
         R = math.ceil(K / H)
         drift = 8 * (H * gamma) ** 2 * worst
-        errors = C / n * (3 * R ** (1 / 3) - 2)  # at least the sum of eps_r = C / (n (r+1)^(2/3)) over r < R
+        errors = C / width * (3 * R ** (1 / 3) - 2)  # at least the sum of eps_r = C / (n^a (r+1)^(2/3)) over r < R
         terms = {
             "gap": math.nan if gap is None else 8 * gap / (gamma * K),
             "variance": 8 * gamma * theta1 / m, "shared direction": 8 * gamma * theta1 * (1 - 1 / m),
@@ -133,28 +137,75 @@ def bilevel(
         constants = {"L0_imp": L0, "L0_y": Ly, "L_xy": Lxy, "mu": mu, "B1": b1, "B2": b2, **thetas}
         return BilevelPlan(
             "FedRZO_bl", m, n, eta, K, H, R, prescribed, limits, gamma, terms, epsilon, constants,
-            lower_steps(m, n, R), _total(m, n, R), lower_cases(m, n, R, K),
+            lower_steps(m, width, R), _total(m, width, R), lower_cases(m, width, R, K),
         )  # fmt: skip
 
     return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
 
 
-def lower_steps(m: int, n: int, R: int) -> int:
-    """Return T of the last of R rounds, n R^(2/3) / m; at least m, as the lower-level methods take it."""
-    return max(math.ceil(n * R ** (2 / 3) / m - 1e-9), m)
+@told()
+def implicit_lipschitz(lipschitz_x: float, lipschitz_y: float, cross_lipschitz: float, modulus: float) -> float:
+    """Return L_y L_xy / mu + L_x, the Lipschitz constant of the implicit function f(x, y(x)): Lemma 2 (iii).
+
+    Its proof is for a lower level without sets; it holds for a set that does not depend on x, too. With root mean squares over
+    samples for L_x and L_y it also bounds L0_imp, that of f(x, y(x), xi), which is what `bilevel` takes.
+
+    Args:
+        lipschitz_x: L_0,x^f, of the upper loss in x.
+        lipschitz_y: L_0,y^f, of the upper loss in y.
+        cross_lipschitz: L_0,x^grad h, of grad_y h in x. Over the modulus it is the Lipschitz constant of y(x), Lemma 2 (i).
+        modulus: mu, the strong convexity of the lower loss.
+    """
+    Lx, Ly, Lxy = (
+        check_optional(value, name) or 0.0
+        for name, value in (
+            ("lipschitz_x", lipschitz_x), ("lipschitz_y", lipschitz_y), ("cross_lipschitz", cross_lipschitz),
+        )
+    )  # fmt: skip
+    return Ly * Lxy / constant(modulus, "modulus") + Lx
 
 
-def _total(m: int, n: int, R: int) -> int:
-    """Return at most the sum of T over R rounds: n (r+1)^(2/3) / m by its integral; T = m or rounding up are added."""
-    return math.ceil(n / m * 0.6 * ((R + 1) ** (5 / 3) - 1) + R * m)
+class DimensionExponents(NamedTuple):
+    """Powers of n: of K_epsilon, and of the communications in all with Local SGD or FedAC, and with LFD."""
+
+    iterations: float
+    communications: float
+    communications_lfd: float
 
 
-def lower_cases(m: int, n: int, R: int, K: int) -> dict[str, LowerCase]:
+@told()
+def dimension_exponents(exponent: float = 1.0) -> DimensionExponents:
+    """Return how Remark 4 has complexities grow with n where a round takes n^a (r+1)^(2/3) / m lower steps.
+
+    K_epsilon is of the order n^max(5 - 2a, 3), communications are of that to the power 3/4, with LFD 11/12 and n^(a/3) times
+    as many. a = 1 is the least for which the first is n^3. The 5 comes from a product that the bound divides by m K, and the
+    remark by sqrt(m K): solved from the bound itself (`bilevel(..., epsilon=...)`) the order is n^max(4 - 2a, 3) as epsilon
+    vanishes, so that a = 1/2 would do.
+
+    Args:
+        exponent: a.
+    """
+    a = constant(exponent, "exponent")
+    iterations = max(5 - 2 * a, 3.0)
+    return DimensionExponents(iterations, 0.75 * iterations, 11 / 12 * iterations + a / 3)
+
+
+def lower_steps(m: int, width: float, R: int) -> int:
+    """Return T of the last of R rounds, n^a R^(2/3) / m; at least m, as the lower-level methods take it. `width` is n^a."""
+    return max(math.ceil(width * R ** (2 / 3) / m - 1e-9), m)
+
+
+def _total(m: int, width: float, R: int) -> int:
+    """Return at most the sum of T over R rounds: n^a (r+1)^(2/3) / m by its integral; T = m or rounding up are added."""
+    return math.ceil(width / m * 0.6 * ((R + 1) ** (5 / 3) - 1) + R * m)
+
+
+def lower_cases(m: int, width: float, R: int, K: int) -> dict[str, LowerCase]:
     """Return Remark 4's three cases: m, m^(1/3) or (m T)^(1/3) communications in a call of T steps."""
     sgd, fedac = m, math.ceil(m ** (1 / 3) - 1e-9)
-    last = math.ceil((m * lower_steps(m, n, R)) ** (1 / 3) - 1e-9)
-    # At most the sum over rounds of (m T)^(1/3) = n^(1/3) (r+1)^(2/9), by its integral; T = m and rounding up are added.
-    lfd = math.ceil(n ** (1 / 3) * 9 / 11 * ((R + 1) ** (11 / 9) - 1)) + R * (math.ceil(m ** (2 / 3) - 1e-9) + 1)
+    last = math.ceil((m * lower_steps(m, width, R)) ** (1 / 3) - 1e-9)
+    # At most the sum over rounds of (m T)^(1/3) = n^(a/3) (r+1)^(2/9), by its integral; T = m and rounding up are added.
+    lfd = math.ceil(width ** (1 / 3) * 9 / 11 * ((R + 1) ** (11 / 9) - 1)) + R * (math.ceil(m ** (2 / 3) - 1e-9) + 1)
     return {
         "Local SGD": LowerCase(sgd, R * sgd, m ** (7 / 4) * K**0.75),
         "FedAC": LowerCase(fedac, R * fedac, m ** (13 / 12) * K**0.75),

@@ -1,4 +1,4 @@
-"""Proposition 1: FedRZO_nn on a nonsmooth, nonconvex problem."""
+"""Propositions 1 and 2: FedRZO_nn on a nonsmooth, nonconvex problem, and what its stationary points are worth."""
 
 from __future__ import annotations
 
@@ -101,6 +101,39 @@ def terms_of(
 def second_moment(dim: int, lipschitz: float) -> float:
     """Return 16 sqrt(2 pi) L0^2 n, the bound on the second moment of one two-point estimate that all three theorems use."""
     return 16 * LEVY * lipschitz**2 * dim
+
+
+@told()
+def smoothing_for(delta: float, dim: int, lipschitz: float) -> float:
+    """Return the largest eta for which Proposition 2 (ii) vouches, delta / max(1, 4 (2 pi)^(1/4) L0 sqrt(n)).
+
+    It is for sets that are the same for all clients. A point where the gradient of f_eta with its Moreau term vanishes is then
+    delta-stationary: subgradients of f and normals of X, taken at points within delta, can be combined to zero. The proof
+    asks for 2 eta <= delta, the statement and part (i), which it uses there, for eta <= delta.
+
+    Args:
+        delta: how far away subgradients and normals may be taken.
+        dim: n.
+        lipschitz: L0.
+    """
+    delta, n, L0 = check(delta=delta, dim=dim, lipschitz=lipschitz).values()
+    return delta / max(1.0, infeasibility_bound(n, 1.0, L0))
+
+
+@told()
+def infeasibility_bound(dim: int, smoothing: float, lipschitz: float) -> float:
+    """Return 4 (2 pi)^(1/4) eta L0 sqrt(n), the bound of Proposition 2 (ii) on how far such a point lies outside of X.
+
+    The distance is eta ||grad f_eta(x)||, and the root of `second_moment` bounds that norm. So does L0 itself, since f_eta is
+    L0-Lipschitz too (Lemma 1 (ii)): eta L0 is a bound as well, 6.3 sqrt(n) times smaller, and linear losses reach it.
+
+    Args:
+        dim: n.
+        smoothing: eta.
+        lipschitz: L0.
+    """
+    n, eta, L0 = check(dim=dim, smoothing=smoothing, lipschitz=lipschitz).values()
+    return eta * math.sqrt(second_moment(n, L0))
 
 
 @told()
