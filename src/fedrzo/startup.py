@@ -38,24 +38,39 @@ def check_point(problem: Any, x: Any, argument: str) -> np.ndarray:
 
 def feasible_start(problem: Any) -> Any:
     """Return the problem with x0 inside all clients' sets, warning if it had to be moved."""
-    problem.sets.refuse_empty(np.asarray(problem.x0))
-    x0 = jnp.asarray(problem.x0)
-    measure = jax.jit(worst_distance)
-    distance = 0.0 if problem.sets.free else float(measure(problem, x0))
     moved = copy.copy(problem)
-    if distance > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
-        moved = problem.moved_to(np.asarray(problem.project(x0)))
-        left = float(measure(problem, jnp.asarray(moved.x0)))
-        # Only sets that `refuse_empty` cannot look into may still be disjoint; then what is left is as large as they are.
-        if left > 1e-3 * (float(np.linalg.norm(moved.x0 - problem.x0)) + INSIDE * float(np.linalg.norm(moved.x0))):
-            raise InputError(
-                f"constraint: found clients' sets that seem to have no point in common (the best found is {left:.3g} from "
-                "one of them); correct the sets, or give an x0 that lies in all of them"
-            )
-        warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first")
+    if not problem.sets.free:
+        moved = _moved_inside(moved)
     if problem.hierarchical:
         moved.y0 = moved.feasible_lower()
     return moved
+
+
+def _moved_inside(problem: Any) -> Any:
+    """Return the problem with x0 projected onto what the clients' sets have in common, if it is outside."""
+    x0 = problem.x0
+    problem.sets.refuse_empty(x0)
+    near = INSIDE * (1 + float(np.linalg.norm(x0)))
+    distance, left = map(float, _outside(problem, jnp.asarray(x0)))
+    outside = distance > near
+    if outside:
+        problem = problem.moved_to(np.asarray(problem.project(jnp.asarray(x0))))
+        left = float(_outside(problem, jnp.asarray(problem.x0))[1])
+    # Sets that nobody could look into before may be empty still: what is left then is large against the way from x0.
+    if left > 1e-3 * float(np.linalg.norm(problem.x0 - x0)) + 10 * near:
+        raise InputError(
+            f"constraint: found clients' sets that seem to have no point in common (the best found breaks a constraint by "
+            f"{left:.3g}); correct the sets, or give an x0 that lies in all of them"
+        )
+    if outside:
+        warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first")
+    return problem
+
+
+@jax.jit
+def _outside(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return how far x is from a client's set, and by how much it breaks a constraint of one."""
+    return worst_distance(problem, x), problem.sets.worst_violation(x)
 
 
 def check_start(problem: Any, method: Any) -> None:

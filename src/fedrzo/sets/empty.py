@@ -18,6 +18,7 @@ from fedrzo.sets.base import FOLD_LIMIT, Set, is_concrete
 from fedrzo.sets.basic import Ball, Box
 
 WIDER = 1e-6
+LARGEST = 10_000_000  # entries of a matrix that is looked at, if only to try points that may satisfy it
 FAR = 1e7  # a point so many times further than the largest violation is where nearly parallel planes meet: there is none
 
 
@@ -47,18 +48,26 @@ def refuse_empty(members: Iterable[Set], n: int | None, message: str, near: Any 
     members = list(members)
     if n is None or not is_concrete(*jax.tree.leaves(members)):
         return
-    sets = _describe(members, n)
-    bounds = np.sum(np.isfinite(sets.lo)) + np.sum(np.isfinite(sets.hi))
-    alone = not len(sets.b) and len(sets.radii) <= 1  # which needs no matrix
-    if not alone and (len(sets.b) + len(sets.radii) + bounds) * n > FOLD_LIMIT:
+    sets, (E, f) = _describe(members, n)
+    trials = [np.zeros(n) if near is None else np.asarray(near, float)]
+    if len(f):
+        trials.append(np.linalg.lstsq(E, f, rcond=None)[0])
+    if any(_contains(sets, trial) for trial in trials):
         return
-    if not _has_point(sets, np.zeros(n) if near is None else np.asarray(near, float)):
+    bounds = np.sum(np.isfinite(sets.lo)) + np.sum(np.isfinite(sets.hi))
+    equations = len(sets.b) == 2 * len(f) > 0 == len(sets.radii) + bounds
+    alone = not len(sets.b) and len(sets.radii) <= 1  # which needs no matrix
+    small = (len(sets.b) + len(sets.radii) + bounds) * n <= FOLD_LIMIT
+    if (alone or small) and _has_point(sets, trials[0]):
+        return
+    if alone or small or equations:  # what least squares do not solve
         raise InputError(message)
 
 
-def _describe(members: list[Set], n: int) -> Constraints:
+def _describe(members: list[Set], n: int) -> tuple[Constraints, tuple[np.ndarray, np.ndarray]]:
+    """Return sets as constraints, and the equations among them as they are."""
     lo, hi = np.full(n, -np.inf), np.full(n, np.inf)
-    A, b, centers, radii = [np.zeros((0, n))], [np.zeros(0)], [np.zeros((0, n))], [np.zeros(0)]
+    A, b, E, f, centers, radii = ([np.zeros((0, n) if i % 2 == 0 else 0)] for i in range(6))
     for part, place in itertools.chain.from_iterable(member._placed(0, n) for member in members):
         size = place.stop - place.start
         if isinstance(part, Box):
@@ -66,22 +75,25 @@ def _describe(members: list[Set], n: int) -> Constraints:
         elif isinstance(part, Ball) and size == n:
             centers.append(np.broadcast_to(part.center, (1, n)))
             radii.append(np.reshape(part.radius, 1))
-        elif part._row_count(size) is not None and (part._row_count(size) or 0) * n <= FOLD_LIMIT:
+        elif (count := part._row_count(size)) is not None and count * size <= LARGEST:
             rows = part._rows(size, np.float64)
-            stacked = np.vstack([rows.A, rows.E, -np.asarray(rows.E)])
-            A.append(np.zeros((len(stacked), n)))
-            A[-1][:, place] = stacked
-            b.append(np.concatenate([rows.b, rows.f, -np.asarray(rows.f)]))
+            for found, sides, M, side in ((A, b, rows.A, rows.b), (E, f, rows.E, rows.f)):
+                found.append(np.zeros((len(M), n)))
+                found[-1][:, place] = M
+                sides.append(side)
+    equal = _unit_rows(np.concatenate(E), np.concatenate(f), at_most=False)
     rows = _unit_rows(np.concatenate(A), np.concatenate(b))
+    rows = np.concatenate([rows[0], equal[0], -equal[0]]), np.concatenate([rows[1], equal[1], -equal[1]])
     eps = max((float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(members)), default=0.0)
-    return _widened(Constraints(lo, hi, *rows, np.concatenate(centers), np.concatenate(radii).astype(float)), eps)
+    sets = Constraints(lo, hi, *rows, np.concatenate(centers), np.concatenate(radii).astype(float))
+    return _widened(sets, eps), equal
 
 
-def _unit_rows(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _unit_rows(A: np.ndarray, b: np.ndarray, at_most: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Scale rows to unit norm; of those that are zero or have no bound, keep what no point satisfies."""
     largest = np.max(np.abs(A), axis=1, initial=0)
     norms = np.where(largest > 0, largest * np.linalg.norm(A / np.where(largest > 0, largest, 1)[:, None], axis=1), 1)
-    live = np.isfinite(b) & ((largest > 0) | (b < 0))
+    live = np.isfinite(b) & ((largest > 0) | ((b < 0) if at_most else (b != 0)))
     return A[live] / norms[live, None], b[live] / norms[live]
 
 
@@ -96,11 +108,13 @@ def _widened(sets: Constraints, eps: float) -> Constraints:
     return Constraints(lo - low, hi + high, A, b + row, centers, radii + radius)
 
 
+def _contains(sets: Constraints, y: np.ndarray) -> bool:
+    within = np.all((sets.lo <= y) & (y <= sets.hi)) and np.all(sets.A @ y <= sets.b)
+    return bool(within and np.all(np.linalg.norm(y - sets.centers, axis=1) <= sets.radii))
+
+
 def _has_point(sets: Constraints, near: np.ndarray) -> bool:
-    lo, hi, A, b, centers, radii = sets
-    within = np.all((lo <= near) & (near <= hi)) and np.all(A @ near <= b)
-    if within and np.all(np.linalg.norm(near - centers, axis=1) <= radii):
-        return True
+    _, _, A, b, centers, radii = sets
     if not len(radii):
         return _nearest(sets, near) is not None
     # As in a projection onto several balls: a point is in the piece of the ball that it keeps least.

@@ -111,6 +111,11 @@ class SetFamily(Pytree):
         found = "an empty set" if self.identical else "clients' sets that have no point in common"
         refuse_empty(self.members(), x.size, f"constraint: found {found}; correct the sets", near=x)
 
+    def worst_violation(self, x: Array) -> Array:
+        """Return the largest amount by which `x` breaks a constraint of a client."""
+        clients = jnp.arange(1 if self.identical else len(self.place))
+        return jnp.max(lax.map(lambda i: self.violation(i, x), clients))
+
     def doubt(self, x: Array) -> Array:
         """Return the largest error that the clients' own projections of `x` may have, in units of what is promised."""
         if not any(isinstance(part, Intersection | Blocks) for part in self.groups):
