@@ -21,9 +21,12 @@ def go(rounds=5, method=METHOD, problem=None, **options):
     return fz.run(method, problem or toys.quadratic(3, 4), rounds, **{"progress": False, **options})
 
 
-def other_loss():
+def scaled(scale=None):
+    """The same problem with another loss, by its code alone or by a value that it uses; neither shows in x or the data."""
     plain = toys.quadratic(3, 4)
-    return fz.Nonsmooth(lambda x, b: 2 * plain.loss_fn(x, b), plain.data, np.zeros(4), name="quadratic")
+    if scale is None:
+        return fz.Nonsmooth(lambda x, b: 2 * toys.squared_distance(x, b), plain.data, np.zeros(4), name="quadratic")
+    return fz.Nonsmooth(lambda x, b: toys.squared_distance(scale * x, b), plain.data, np.zeros(4), name="quadratic")
 
 
 SCRIPT = """
@@ -92,7 +95,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         ({"method": fz.FedRZOnn(0.020000001, 0.1, 3)}, "holds a run with method"),
         ({"problem": toys.quadratic(4, 4)}, "holds a run with problem"),
         ({"problem": toys.quadratic(3, 4, seed=1)}, "holds a run with data, x0 and sets"),
-        ({"problem": other_loss()}, "holds a run that starts at loss = "),
+        ({"problem": scaled()}, "holds a run that starts at loss = "),
+        ({"problem": scaled(2.0)}, "holds a run with values that its functions use"),
         ({"clients_per_round": 2}, "holds a run with clients_per_round"),
     ],
 )

@@ -58,8 +58,7 @@ def notice(functions: Mapping[str, Any]) -> None:
 
 def fingerprint(functions: Mapping[str, Any]) -> str:
     """Return a hash of the values that functions use, the same in every process; their code does not count."""
-    walk = Walk(code=False)
-    return _hash(*(walk.of(function) for function in functions.values())).hex()
+    return Walk(code=False).all(*functions.values()).hex()
 
 
 def _remember(owner: Any, found: bytes) -> None:
@@ -74,7 +73,7 @@ class Walk:
     """One way through all that some functions use; every object is looked at once.
 
     Attributes:
-        code: whether the code of functions counts.
+        code: whether the code of functions counts; where not, what holds no value has an empty fingerprint.
         left: what is left of the budget, below zero once it is spent.
         owners: functions and objects whose values may have been compiled into a program, with their fingerprints.
     """
@@ -101,7 +100,8 @@ class Walk:
 
     def all(self, *values: Any) -> bytes:
         """Return the fingerprint of several values."""
-        return _hash(*map(self.of, values))
+        found = [part for part in map(self.of, values) if part or self.code]
+        return _hash(*found) if found or self.code else b""
 
     def _look(self, value: Any) -> bytes:
         if isinstance(value, Blackbox):
@@ -113,9 +113,9 @@ class Walk:
         if isinstance(value, functools.partial):
             return self._owner(value, self.all(value.func, value.args, value.keywords))
         if isinstance(value, types.CodeType):
-            return self._code(value) if self.code else b"code"
+            return self.all(value.co_code, value.co_names, value.co_consts) if self.code else b""
         if isinstance(value, types.ModuleType):
-            return b"module"  # of which functions look at what they name
+            return b""  # of which functions look at what they name
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, staticmethod | classmethod):
@@ -144,7 +144,8 @@ class Walk:
                 cells.append(cell.cell_contents)
             except ValueError:  # not filled yet
                 cells.append(None)
-        held = [function.__code__, function.__defaults__, function.__kwdefaults__, cells, vars(function)]
+        held = [function.__code__, *(function.__defaults__ or ()), *cells]
+        held += [found for found in (function.__kwdefaults__, vars(function)) if found]
         if origin(function.__code__.co_filename) == "user":
             named = sorted(names(function.__code__))
             held += [function.__globals__[name] for name in named if name in function.__globals__]
@@ -156,15 +157,12 @@ class Walk:
             ]
         return self.all(*held)
 
-    def _code(self, code: types.CodeType) -> bytes:
-        return self.all(code.co_code, code.co_names, code.co_consts)
-
     def _class(self, cls: type) -> bytes:
         """Look at a user's class: what its methods use, and its attributes."""
         if origin(_file_of(cls)) != "user":
-            return _hash(cls.__qualname__)
-        members = {name: member for name, member in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-        return self.all(cls.__qualname__, members, cls.__bases__)
+            return _hash(cls.__qualname__) if self.code else b""
+        members = [member for name, member in vars(cls).items() if not name.startswith("__") or callable(member)]
+        return self.all(*members, *cls.__bases__)
 
     def _sequence(self, value: Any) -> bytes:
         name = type(value).__name__

@@ -101,7 +101,10 @@ def _ask(function: Any, data: Any, points: list[tuple], clients: int, samples: i
     """
     loss = jax.jit(function)
     singles, together = [], []
-    for i in np.unique(np.linspace(0, data.clients - 1, clients).astype(int)):
+    chosen = np.unique(np.linspace(0, data.clients - 1, clients).astype(int))
+    if isinstance(data, ClientData):  # a single sample is taken twice, as a larger batch would do
+        samples = min(samples, max(2, int(np.asarray(data.sizes)[chosen].min())))
+    for i in chosen:
         batch = _batch(data, int(i), samples)
         drawn, *fixed = (batch,) if data.fixed is None else batch
         each = [jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], drawn) for k in range(samples)]
@@ -144,9 +147,11 @@ def no_mean(values: Values, noise: float, dtype: Any) -> Mistake | None:
     At x0 alone they may well agree: at x = 0, say, predictions are 0 whatever samples are mixed up with which.
     """
     finite = usable(values)
-    if not finite.any():
+    seen = finite.any(axis=1)  # clients
+    if not seen.any():
         return None
-    together, means = (np.where(finite, part, np.nan) for part in (values.together, values.singles.mean(axis=1)))
+    means = values.singles.mean(axis=1)
+    together, means = (np.where(finite, part, np.nan)[seen] for part in (values.together, means))
     samples = values.singles.shape[1]
     gap, sums = together - means, samples * means
     rounding = 100 * np.finfo(dtype).eps * _largest(means) + noise
