@@ -13,6 +13,8 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import output
+from fedrzo.bench.candidates import RATIO, Candidate
+from fedrzo.bench.contest import Contest
 from fedrzo.engines.simulation import Simulation
 from fedrzo.experiments import Outcome, tasks
 from fedrzo.health import ROWS, Runaway, warn_of_long_steps, worse_end
@@ -286,3 +288,16 @@ def test_infeasibility_is_smoothing_times_slope(slope):
     else:
         assert f"x ended {0.1 * slope:.3g} outside of a client's set, {slope:.3g} times the smoothing" in said[0]
         assert f"divide the loss by about {slope:.2g}, or use a smaller smoothing" in said[0]
+
+
+@pytest.mark.parametrize(("method", "top"), [(fz.FedRZOnn(0.2, 0.01), 0.02), (fz.FedAvg(0.2), 2.0)], ids=["nn", "avg"])
+def test_a_comparison_tries_no_step_that_cannot_settle(method, top):
+    """Its grid ends within half a decade of the limit; a winner there is not at an edge that could be moved."""
+    contest = Contest(Candidate("a", method), nonsmooth(), 10)
+    assert top / RATIO <= max(contest.grid) <= top
+    np.testing.assert_allclose(np.diff(np.log(contest.grid)), np.log(RATIO), atol=0.01)
+    contest.tried = dict.fromkeys(contest.grid, 0.0)
+    contest.stepsize = min(contest.grid)
+    assert contest.at_edge
+    contest.stepsize = max(contest.grid)
+    assert contest.at_edge == math.isinf(contest.limit)
