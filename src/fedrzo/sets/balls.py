@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedrzo.sets.base import Pytree, Rows, Set, norm, promise
+from fedrzo.sets.base import Pytree, Rows, Set, missed, norm, promise
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.polyhedral import Given, Halfspace, Linear
 
@@ -91,9 +91,9 @@ def _project(linear: Set, centers: Array, radii: Array, x: Array) -> tuple[Array
         y, error = alternate(Members(linear, centers, radii), len(radii) + 1, x, SHORT)
         known = y, error, error <= promise(x, y)
     best = _nearest(linear, centers, radii, x, known)
-    # A point that breaks P by v is at most sqrt(|x - y| v) from the projection, if it is within v of the set.
-    missed = jnp.sqrt(norm(x - best.y) * _violation(linear, centers, radii, best.y))
-    return best.y, jnp.where(best.merit == 0, best.error, best.error + missed)
+    rounding = 4 * float(jnp.finfo(x.dtype).eps) * jnp.max(jnp.abs(centers))
+    beyond = missed(x, best.y, _violation(linear, centers, radii, best.y) - rounding)
+    return best.y, jnp.where(best.merit == 0, best.error, best.error + beyond)
 
 
 @_project.defjvp

@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from fedrzo.errors import InputError, warn
 
@@ -67,9 +67,18 @@ class Set(Pytree):
     polyhedral; `_ravelled` if its numbers may mirror a pytree.
     """
 
+    _called: ClassVar[str | None] = None  # how users call the set, where not by its own name
+
     def project(self, x: Any) -> Any:
-        """Return the point of the set nearest to the flat vector `x`, in the dtype of `x`."""
-        return self._project(self._vector(x))
+        """Return the point of the set nearest to the flat vector `x`, in the dtype of `x`.
+
+        A call outside compiled code warns if that may be off by more than 1e-6 of the distance moved.
+        """
+        x = self._vector(x)
+        y, error = self._nearest(x)
+        if not has_tracer((x, error)) and error > 0:
+            warn_of_error(self._called or type(self).__name__, error, promise(x, y))
+        return y
 
     def violation(self, x: Any) -> Array:
         """Return the largest amount by which `x` breaks a constraint; zero inside, up to rounding."""
@@ -169,11 +178,20 @@ def norm(v: Array) -> Array:
 def promise(x: Array, y: Array) -> Array:
     """Return the error that y may have as the projection of x: a millionth of the move, or what rounding leaves.
 
-    A y that misses the set by the rounding of its own digits, eps |y|, may be sqrt(|x - y| eps |y|) from the projection,
-    which the two terms exceed at any |x - y|; in float32, no smaller factors do.
+    The second counts near a set: a y that breaks a constraint by its own rounding, some eps |y|, may be the square root of
+    that times |x - y| from the projection, which the sum exceeds at any |x - y|. In float32, no smaller factors do.
     """
-    move, size = (1e-6, 1e-9) if y.dtype == jnp.float64 else (1e-3, 1e-3)
+    move, size = (1e-6, 1e-7) if y.dtype == jnp.float64 else (1e-3, 1e-3)
     return move * norm(x - y) + size * norm(y)
+
+
+def missed(x: Array, y: Array, violation: Array) -> Array:
+    """Return how far y may be from the projection z of x, if it lies in a set that is wider by `violation`.
+
+    |y - z|^2 <= |x - z| dist(y, the set), for the projections onto a set and onto one that contains it.
+    """
+    x, y, violation = lax.stop_gradient((x, y, violation))
+    return jnp.sqrt(norm(x - y) * jnp.maximum(violation, 0))
 
 
 def warn_of_error(argument: str, error: Array, allowed: Array) -> None:

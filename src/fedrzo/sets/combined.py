@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Pytree, Rows, Set, is_set, promise, show, to_float, warn_of_error
+from fedrzo.sets.base import Pytree, Rows, Set, is_set, show, to_float
 from fedrzo.sets.common import Blocks, Folded, folded, nearest_common, total
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.empty import refuse_empty
@@ -112,13 +112,6 @@ class Intersection(Set):
         except InputError:  # said when x is known: a member mirrors a pytree, or does not fit
             return
         refuse_empty(self.sets, n, f"{argument}: found sets that have no point in common; correct their numbers")
-
-    def project(self, x: Any) -> Array:
-        """Return the nearest point, with a warning if it may be off by more than 1e-6 of the distance moved."""
-        x = self._vector(x)
-        y, error = self._nearest(x)
-        warn_of_error("Intersection", error, promise(x, y))
-        return y
 
     def _project(self, x: Array) -> Array:
         return self._nearest(x)[0]

@@ -22,6 +22,7 @@ from fedrzo.sets.polyhedral import Linear
 class Blocks(Set):
     """A product of sets, each on its own stretch of the flat vector; made by `flatten_set`."""
 
+    _called = "Product"
     sets: tuple[Set, ...]
     sizes: tuple[int, ...] = field(metadata={"static": True})
 

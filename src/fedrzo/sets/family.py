@@ -16,6 +16,7 @@ from fedrzo.sets.combined import Intersection, Product
 from fedrzo.sets.common import Blocks, Many, nearest_common, tightest
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.empty import refuse_empty
+from fedrzo.sets.polyhedral import Linear
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class SetFamily(Pytree):
 
     def doubt(self, x: Array) -> Array:
         """Return the largest error that the clients' own projections of `x` may have, in units of what is promised."""
-        if not any(isinstance(part, Intersection | Blocks) for part in self.groups):
+        if not any(isinstance(part, Intersection | Blocks | Linear) for part in self.groups):
             return jnp.zeros((), x.dtype)
 
         def one(i: Array) -> Array:

@@ -9,7 +9,7 @@ from jax import Array
 from optax import projections
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Rows, Set, is_concrete, make_rows, numbers
+from fedrzo.sets.base import Rows, Set, is_concrete, make_rows, missed, numbers
 from fedrzo.sets.empty import refuse_empty
 from fedrzo.sets.solver import project_rows, rows_violation, unit_rows
 
@@ -19,6 +19,10 @@ class Linear(Set):
 
     def _project(self, x: Array) -> Array:
         return project_rows(self._rows(x.shape[0], x.dtype), x)
+
+    def _nearest(self, x: Array) -> tuple[Array, Array]:
+        y = self._project(x)
+        return y, missed(x, y, self._violation(y))
 
     def _violation(self, x: Array) -> Array:
         return rows_violation(self._rows(x.shape[0], x.dtype), x)
