@@ -131,7 +131,10 @@ def test_the_whole_bench(tmp_path, capsys):
     assert all(row["rounds"] <= row["bound"] for row in found["rounds"])
     held = [claim["holds"] for claim in found["claims"]]
     assert held[:2] == [True, True]
-    assert held[5:7] == [True, False]  # a sphere's second moment is n, but with two sides that of normal directions is, too
+    assert held[5:7] == [
+        True,
+        False,
+    ]  # a sphere's second moment is n, but with two sides that of normal directions is, too
     assert not held[-1]  # a shared direction: measured, and said so
     assert {"theory.json", "table.csv", "figure.png", "figure.svg"} <= {path.name for path in tmp_path.iterdir()}
     assert theory.table(found)[0] == ["claim", "found", "holds"]

@@ -35,6 +35,7 @@ PRIOR = (
 )
 GROWTH = 4  # a sample is at most so many times as large as the pilot that it was planned from
 BELIEF = 0.9  # plans are for a |G|^2 at the upper end of the pilot's interval at this level ...
+SINGLE = math.sqrt(8)  # the skewness of a single squared normal, above which no sum of squares has one
 LUCK = 0.999  # ... and for an estimate as far above it as a sample gives at this level
 
 
@@ -127,18 +128,18 @@ def ends(value: float, slope: float, spread: float, count: float, confidence: fl
     return float(min(lower, value) if lower <= 0 else lower), float(middle + half), math.sqrt(c)
 
 
-def _skewed_lower(
-    value: float, high: float, slope: float, spread: float, count: float, confidence: float
-) -> float:
+def _skewed_lower(value: float, high: float, slope: float, spread: float, count: float, confidence: float) -> float:
     """Return the least t that the estimate does not contradict, its skewness regarded; `high` is not contradicted."""
 
     def contradicted(t: float) -> bool:
         along = t * slope * count
-        deviation = math.sqrt(2 * spread + 4 * along) / count
-        skewness = math.sqrt(8) * slope * (spread + 3 * along) / max(spread + 2 * along, 1e-300) ** 1.5
-        return value - t > skewed_quantile(skewness, confidence) * deviation
+        both = spread + 2 * along  # half of the variance, times count^2
+        skewness = SINGLE * slope / math.sqrt(both) * ((spread + 3 * along) / both)
+        return value - t > skewed_quantile(min(skewness, SINGLE), confidence) * math.sqrt(2 * both) / count
 
     low = 0.0
+    if spread <= 0:
+        return high
     if not contradicted(low):
         return low
     for _ in range(40):
