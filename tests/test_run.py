@@ -143,7 +143,9 @@ def test_x0_outside_a_set_is_projected_with_a_warning():
 def test_sets_without_a_common_point_are_refused():
     apart = [fz.sets.Ball(0.0, 1.0), fz.sets.Ball(5.0, 1.0)]
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.zeros((2, 2))] * 2), np.zeros(2), apart)
-    with pytest.raises(fz.InputError, match="constraint: found clients' sets that have no point in common; correct the sets"):
+    with pytest.raises(
+        fz.InputError, match="constraint: found clients' sets that have no point in common; correct the sets"
+    ):
         go(problem=problem)
 
 

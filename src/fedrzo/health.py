@@ -145,7 +145,8 @@ def unsolved(method: Any, history: History) -> str | None:
     if len(history) <= ROWS or (limit := _accuracy(method, history)) is None:
         return None
     errors = history["lower_error"][-ROWS:]
-    if not errors.min() > UNSOLVED * limit or errors[-1] < errors[0] / 2:
+    # A bound that is infinite says that the modulus is not positive, which was warned of before the run.
+    if not np.isfinite(errors).all() or not errors.min() > UNSOLVED * limit or errors[-1] < errors[0] / 2:
         return None
     return (
         f"the lower level is not solved: the bound on its error has been {errors.min():.3g} or more for {ROWS} rows of the "
@@ -156,7 +157,7 @@ def unsolved(method: Any, history: History) -> str | None:
 def inaccurate_end(method: Any, history: History) -> str | None:
     """Say that a run ended with a lower level that was not solved to its smoothing; None where it was."""
     limit = _accuracy(method, history)
-    if history.last["round"] == 0 or limit is None or history.last["lower_error"] <= limit:
+    if history.last["round"] == 0 or limit is None or not limit < history.last["lower_error"] < math.inf:
         return None
     return (
         f"lower_error: y is known to {history.last['lower_error']:.3g} only at the end, where the smoothing is {limit:.3g}, so "

@@ -95,10 +95,11 @@ def check_start(problem: Any, method: Any) -> None:
 def _check_labels(problem: Any) -> None:
     """Refuse labels that a loss does not know, if it says which it does: see `fedrzo.zoo.labels`."""
     x = problem.layout.unravel(np.asarray(problem.x0))
-    for argument, function, data in (
+    levels: tuple[tuple[str, Any, Any], ...] = (
         ("data", problem.loss_fn, problem.data),
         ("lower_data", getattr(problem, "lower_fn", None), getattr(problem, "lower_data", None)),
-    ):
+    )
+    for argument, function, data in levels:
         if hasattr(function, "known_labels") and isinstance(data, ClientData):
             labels, known = (np.asarray(found) for found in function.known_labels(x, data.flat))
             bad = np.flatnonzero(~np.isin(labels, known))

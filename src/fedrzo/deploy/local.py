@@ -28,7 +28,7 @@ from fedrzo.results import Result
 HOST = "127.0.0.1"
 CONNECTION = "fedrzo"
 MARK = "fedrzo: "  # lines of the server that are meant to be seen
-START = 60.0  # seconds for a process to come up
+START = 180.0  # seconds for a process to come up, on a machine that may be busy
 # No calls to the internet, and no waiting where Flower lets one choose.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 

@@ -114,7 +114,7 @@ class FedRZO2s(SendsScalars):
         """
         iterations = max(int(iterations_before(self.local_steps, rounds)), LONG_RUN)
         error, share = problem.left_by(self.solver, np.asarray(x), iterations)
-        if error <= float(self.smoothing) and share <= FRACTION:
+        if not np.isfinite(error) or (error <= float(self.smoothing) and share <= FRACTION):  # warned of, or well
             return None
         return (
             f"solver: at the end {self.solver!r} may leave y {error:.3g} from its solution, {100 * share:.0f} % of the way from "

@@ -19,7 +19,9 @@ from fedrzo.sets.basic import Ball, Box
 
 WIDER = 1e-6
 LARGEST = 10_000_000  # entries of a matrix that is looked at, if only to try points that may satisfy it
-FAR = 1e7  # a point so many times further than the largest violation is where nearly parallel planes meet: there is none
+FAR = (
+    1e7  # a point so many times further than the largest violation is where nearly parallel planes meet: there is none
+)
 
 
 class Constraints(NamedTuple):
@@ -102,9 +104,7 @@ def _widened(sets: Constraints, eps: float) -> Constraints:
     lo, hi, A, b, centers, radii = sets
     numbers = np.concatenate([lo[np.isfinite(lo)], hi[np.isfinite(hi)], b, radii, centers.ravel()])
     rounding = 1e-12 + 16 * eps * np.max(np.abs(numbers), initial=0)
-    low, high, row, radius = (
-        WIDER * np.where(np.isfinite(v), np.abs(v), 0) + rounding for v in (lo, hi, b, radii)
-    )
+    low, high, row, radius = (WIDER * np.where(np.isfinite(v), np.abs(v), 0) + rounding for v in (lo, hi, b, radii))
     return Constraints(lo - low, hi + high, A, b + row, centers, radii + radius)
 
 

@@ -129,9 +129,7 @@ class Affine(_Matrix):
 
     def __post_init__(self) -> None:
         self._read(infinite=False)
-        refuse_empty(
-            [self], self._length(), "Affine: found equations that no point satisfies together; correct A or b"
-        )
+        refuse_empty([self], self._length(), "Affine: found equations that no point satisfies together; correct A or b")
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return make_rows(n, dtype, E=self.A, f=self.b)
