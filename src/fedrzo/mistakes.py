@@ -21,6 +21,7 @@ from fedrzo.twostage import TwoStage
 PyTree = Any
 FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
 ALIKE = 1e-3  # relative differences below this are none
+CLEAR = 0.05  # relative differences above this are worth a warning; a ratio of sums, say, is nearly the mean of ratios
 NEAR = 0.01  # stands for the smoothing of a method that has none
 # What `run` looks at, from all over the list: samples with equal labels would hide that a loss mixes them up.
 CLIENTS, SAMPLES = 2, 6
@@ -47,13 +48,20 @@ class Mistake(NamedTuple):
         text: in words, with what to do.
         moves: whether steps see it; where not, only the monitored loss is off.
         is_sum: whether a sum stands where a mean is due.
-        data: the numbers behind it.
+        together: the loss of a batch, where it is farthest from the mean of its samples' losses.
+        mean: that mean.
     """
 
     text: str
-    moves: bool = True
-    is_sum: bool = False
-    data: dict[str, float] = {}  # noqa: RUF012
+    moves: bool
+    is_sum: bool
+    together: float
+    mean: float
+
+    @property
+    def apart(self) -> float:
+        """The difference, relative to the larger of the two."""
+        return abs(self.together - self.mean) / max(abs(self.together), abs(self.mean))
 
 
 def warn_of_mistakes(problem: Any, method: Any) -> None:
@@ -87,10 +95,12 @@ def _warn_of_no_mean(argument: str, function: Any, data: Any, points: list[tuple
     blackbox = is_blackbox(function)
     values = _ask(function, data, points[:2], *BLACKBOX) if blackbox else _ask(function, data, points, CLIENTS, SAMPLES)
     found = None if values is None else no_mean(values, 0.0, jax.tree.leaves(points)[0].dtype)
+    if found is None or found.apart < CLEAR:
+        return
     # Where a black box gets whole batches only, what it makes of one is its own affair, but for a sum; where sizes are equal,
     # the monitored loss of other functions is that of whole batches.
     whole = getattr(method, "batch_size", None) == FULL if blackbox else data.equal_size is not None
-    if found is not None and (found.is_sum or not whole or (found.moves and not blackbox)):
+    if found.is_sum or not whole or (found.moves and not blackbox):
         warn(f"{argument}: {found.text}")
 
 
@@ -155,27 +165,25 @@ def no_mean(values: Values, noise: float, dtype: Any) -> Mistake | None:
     samples = values.singles.shape[1]
     gap, sums = together - means, samples * means
     rounding = 100 * np.finfo(dtype).eps * _largest(means) + noise
+    if _largest(gap) <= rounding:
+        return None
+    worst = np.unravel_index(np.nanargmax(np.abs(gap)), gap.shape)
+    there = float(together[worst]), float(means[worst])
     if _range(gap) > ALIKE * _range(means) + rounding:
         if _largest(together - sums) <= ALIKE * _largest(sums):
-            return Mistake("over a batch it is the sum of its samples' losses; return their mean", is_sum=True)
-        return _mixed(samples, means, together, gap)
-    if _largest(gap) > ALIKE * _largest(means) + rounding:
-        return Mistake(
-            f"over {samples} samples it differs by {_largest(gap):.3g} from the mean of their losses, wherever x is: steps do "
-            "not see that, but the monitored loss depends on how samples are put together; return the mean over the batch",
-            moves=False,
+            return Mistake("over a batch it is the sum of its samples' losses; return their mean", True, True, *there)
+        text = (
+            f"over {samples} samples it is {there[0]:.4g}, but the mean of their losses is {there[1]:.4g}; return the mean over "
+            "the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
         )
+        return Mistake(text, True, False, *there)
+    if _largest(gap) > ALIKE * _largest(means) + rounding:
+        text = (
+            f"over {samples} samples it differs by {_largest(gap):.3g} from the mean of their losses, wherever x is: steps do "
+            "not see that, but the monitored loss depends on how samples are put together; return the mean over the batch"
+        )
+        return Mistake(text, False, False, *there)
     return None
-
-
-def _mixed(samples: int, means: np.ndarray, together: np.ndarray, gap: np.ndarray) -> Mistake:
-    """Show the numbers where they are farthest apart."""
-    worst = np.unravel_index(np.nanargmax(np.abs(gap)), gap.shape)
-    return Mistake(
-        f"over {samples} samples it is {together[worst]:.4g}, but the mean of their losses is {means[worst]:.4g}; return the "
-        "mean over the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)",
-        data={"together": float(together[worst]), "mean": float(means[worst])},
-    )
 
 
 def _largest(values: np.ndarray) -> float:

@@ -134,7 +134,8 @@ def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
     found = no_mean(values, 0.0 if again is None else 4 * _apart(values, again), dtype)
     if found is None:
         return Finding(OK, "loss", "a mean over its batch, as it should be")
-    return Finding(PROBLEM if found.moves else NOTE, "loss", found.text, found.data)
+    facts = {"together": found.together, "mean": found.mean}
+    return Finding(PROBLEM if found.moves else NOTE, "loss", found.text, facts)
 
 
 def lower_mean(problem: Any, smoothing: float, key: int) -> Finding | None:
