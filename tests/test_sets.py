@@ -106,7 +106,7 @@ vectors = st.lists(st.floats(-20, 20), min_size=N, max_size=N).map(np.array)
 @given(x=vectors, y=vectors)
 def test_projection_is_feasible_idempotent_and_firmly_nonexpansive(name, x, y):
     with jax.enable_x64(True):
-        kind, tolerance = KINDS[name][0], 1e-7 if name == "alternating" else 1e-10
+        kind, tolerance = KINDS[name][0], 1e-10
         p, q = np.asarray(project(kind, x)), np.asarray(project(kind, y))
         assert violation(kind, p) < tolerance
         assert np.abs(project(kind, p) - p).max() < tolerance

@@ -132,7 +132,7 @@ X0 = np.array([1.5, -2.0, 0.7, 2.5])
         (Affine, [E3[1:], F3[1:]], 1e-8),
         (Polyhedron, [A7, B7], 1e-7),
         (lambda A, b, E, f: Intersection(Polyhedron(A, b), Affine(E, f)), [A7, B7 + 1, E3[:1], F3[:1]], 1e-7),
-        (lambda A, b, c, r: Intersection(Polyhedron(A, b), Ball(c, r)), [A7[:2], B7[:2], CENTER, np.array(0.9)], 1e-3),
+        (lambda A, b, c, r: Intersection(Polyhedron(A, b), Ball(c, r)), [A7[:2], B7[:2], CENTER, np.array(0.9)], 1e-7),
     ],
 )
 def test_gradients_equal_finite_differences(make, parameters, tolerance):

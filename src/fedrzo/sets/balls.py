@@ -198,13 +198,14 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
         doubt = jnp.abs(gap) + rounding
         anyhow = jnp.sqrt(doubt * (2 * radius + doubt))
         local = jnp.where(rise > 0, doubt * distance * jnp.sqrt(square) / jnp.where(rise > 0, rise, 1), jnp.inf)
-        error = jnp.minimum((high - low) * length, jnp.minimum(anyhow, local))
+        free = inside & (t == 1)
+        bracket = jnp.where(free, jnp.where(gap < -rounding, 0, jnp.inf), (high - low) * length)
+        error = jnp.minimum(bracket, jnp.minimum(anyhow, local))
         # P may be empty, as pieces may be: then nothing is to be found.
         empty = inner.violation(y) > eps**0.5 * (distance + length)
-        free = inside & (t == 1)
         done = free | empty | (jnp.abs(gap) <= rounding) | (high - low <= 2 * eps * high) | ((t == 0) & ~inside)
         following = jnp.where(useful, newton, middle)
-        return Trial(trial.count + 1, low, high, seen, following, t, y, jnp.where(free, 0, error), done)
+        return Trial(trial.count + 1, low, high, seen, following, t, y, error, done)
 
     start = Trial(jnp.int32(0), zero, one, jnp.bool_(False), one, one, x, zero, jnp.bool_(False))
     return lax.while_loop(lambda trial: (trial.count < TRIALS) & ~trial.done, step, start)

@@ -157,7 +157,8 @@ class Simplex(Set):
         total = jnp.asarray(self.total, x.dtype)
         scale = jnp.where(total > 0, total, 1)
         # The projection ignores a common shift; without the largest entry, sums of x lose no digits.
-        nearest = projections.projection_simplex(x - jnp.max(x), scale)
+        # optax computes in JAX's own precision, and its derivative fails where x has another.
+        nearest = projections.projection_simplex((x - jnp.max(x)).astype(float), scale.astype(float))
         # A traced total may not be positive: then the set is empty or {0}.
         return jnp.where(total > 0, nearest, 0).astype(x.dtype)
 

@@ -67,7 +67,7 @@ def _sweep(members: Any, count: int, x: Array, corrections: Array) -> tuple[Arra
 def _corrections(members: Any, count: int, x: Array, sweeps: int) -> tuple[Array, Array]:
     """Return what each member takes away in the end, and a bound of the error."""
     # An error of 1e-6 needs that the members' points differ by less than 1e-12, or by their rounding.
-    tolerance = 1e-13 if x.dtype == jnp.float64 else 1e-6
+    tolerance = 1e-13 if x.dtype == jnp.float64 else 2e-7
     rounding = 4 * float(jnp.finfo(x.dtype).eps) * jnp.max(jnp.abs(x))
 
     def step(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
