@@ -10,7 +10,19 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.errors import InputError
-from fedrzo.sets import Affine, Ball, Box, Halfspace, Intersection, Polyhedron, Product, Reals, Simplex, flatten_set, stack_sets
+from fedrzo.sets import (
+    Affine,
+    Ball,
+    Box,
+    Halfspace,
+    Intersection,
+    Polyhedron,
+    Product,
+    Reals,
+    Simplex,
+    flatten_set,
+    stack_sets,
+)
 from fedrzo.sets.base import Set, norm, promise
 from fedrzo.startup import feasible_start
 from setkinds import double_precision  # noqa: F401 - it applies to every test here
@@ -38,7 +50,9 @@ def by_corners(balls, planes, x):
         found += [c + at * a + half, c + at * a - half]
     outside = [max([np.linalg.norm(y - c) - r for c, r in balls] + [a @ y - b for a, b in planes]) for y in found]
     size = max(r for _, r in balls)
-    return min((y for y, out in zip(found, outside, strict=True) if out < 1e-14 * size), key=lambda y: np.linalg.norm(x - y))
+    return min(
+        (y for y, out in zip(found, outside, strict=True) if out < 1e-14 * size), key=lambda y: np.linalg.norm(x - y)
+    )
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -47,7 +61,11 @@ def test_a_disc_that_hardly_reaches_over_a_line(thickness, scale):
     edge = 1 - thickness
     sliver = Intersection(Ball([0, 0], scale), Halfspace([-1, 0], -edge * scale))
     height = np.sqrt(thickness * (2 - thickness))
-    for x, expected in (([0, 3], [edge, height]), ([5, -9], [edge, -height]), ([0.5, -1e-9], [edge, -min(1e-9, height)])):
+    for x, expected in (
+        ([0, 3], [edge, height]),
+        ([5, -9], [edge, -height]),
+        ([0.5, -1e-9], [edge, -min(1e-9, height)]),
+    ):
         y, error = nearest(sliver, scale * np.array(x, float))
         np.testing.assert_allclose(y / scale, expected, atol=2e-8)  # at a single point, the root of what is rounding
         assert np.linalg.norm(y - scale * np.array(expected)) <= error + 1e-15 * scale <= 1e-7 * scale
@@ -121,18 +139,24 @@ class Disc(Set):
 
 def test_a_projection_that_is_not_exact_says_so():
     over = Halfspace([-1, 0], -0.999)
-    with pytest.warns(UserWarning, match=r"^Intersection: found a projection that may be off by 0\.\d+, more than 3\.\de-06"):
+    with pytest.warns(
+        UserWarning, match=r"^Intersection: found a projection that may be off by 0\.\d+, more than 3\.\de-06"
+    ):
         y = Intersection(Disc(), over).project([0.0, 3.0])
     true, error = np.array([0.999, np.sqrt(1 - 0.999**2)]), nearest(Intersection(Disc(), over), np.array([0.0, 3.0]))[1]
     assert 1e-3 < np.linalg.norm(y - true) <= error
-    exact = Intersection(Disc(), Halfspace([-1, 0], -0.5)).project([0.0, 3.0])  # no warning, which would be an error here
+    exact = Intersection(Disc(), Halfspace([-1, 0], -0.5)).project(
+        [0.0, 3.0]
+    )  # no warning, which would be an error here
     np.testing.assert_allclose(exact, [0.5, np.sqrt(0.75)], atol=1e-8)
     data = fz.ClientData([np.zeros((1, 2))] * 2)
-    problem = fz.Nonsmooth(lambda x, batch: jnp.sum(x) + 0 * jnp.sum(batch), data, np.zeros(2), constraint=[Disc(), over])
-    with pytest.warns(UserWarning, match="^constraint: found a projection that may be off by"):
+    problem = fz.Nonsmooth(
+        lambda x, batch: jnp.sum(x) + 0 * jnp.sum(batch), data, np.zeros(2), constraint=[Disc(), over]
+    )
+    with pytest.warns(UserWarning, match=r"^constraint: found a projection that may be off by"):
         problem.project_all(np.array([[0.0, 3.0]]))
     shared = fz.Nonsmooth(problem.loss_fn, data, np.zeros(2), constraint=Intersection(Disc(), over))
-    with pytest.warns(UserWarning, match="^constraint: found a projection that may be off by"):
+    with pytest.warns(UserWarning, match=r"^constraint: found a projection that may be off by"):
         shared.project(np.array([0.0, 3.0]))
 
 
@@ -178,7 +202,9 @@ THIN = {
 @pytest.mark.parametrize("scale", SCALES)
 def test_empty_sets_are_refused_and_thin_ones_are_not(scale):
     for name, make in EMPTY.items():
-        with pytest.raises(InputError, match=r"^\w+: found .* that (no point satisfies together|have no point in common); "):
+        with pytest.raises(
+            InputError, match=r"^\w+: found .* that (no point satisfies together|have no point in common); "
+        ):
             pytest.fail(f"{name}: {make(scale)!r}")
     for make in THIN.values():
         make(scale)
@@ -187,8 +213,8 @@ def test_empty_sets_are_refused_and_thin_ones_are_not(scale):
 def test_the_length_of_x_may_decide():
     some = Intersection(Simplex(5), Box(0, 1))  # in five dimensions a point, in three nothing
     flatten_set(some, np.zeros(5))
-    with pytest.raises(InputError, match="^constraint of client 1: found sets that have no point in common; correct their"):
-        data = fz.ClientData([np.zeros((1, 3))] * 2)
+    data = fz.ClientData([np.zeros((1, 3))] * 2)
+    with pytest.raises(InputError, match=r"^constraint of client 1: found sets that have no point in common; correct"):
         fz.Nonsmooth(lambda x, batch: jnp.sum(x), data, np.zeros(3), constraint=[Reals(), some])
 
 
@@ -208,7 +234,9 @@ def test_clients_sets_without_a_common_point_are_refused_wherever_x0_is(scale, c
     for pair, x0 in itertools.product(pairs, ([0, 0], [1.5, 0], [0.5, 0.5], [-70, 3])):
         members = [*pair, *[Reals()] * (clients - 2)]
         problem = fz.Nonsmooth(lambda x, batch: jnp.sum(x), data, scale * np.array(x0, float), constraint=members)
-        with pytest.raises(InputError, match="^constraint: found clients' sets that have no point in common; correct the sets$"):
+        with pytest.raises(
+            InputError, match=r"^constraint: found clients' sets that have no point in common; correct the sets$"
+        ):
             feasible_start(problem)
 
 
@@ -217,7 +245,7 @@ def test_sets_of_a_users_own_kind_are_looked_at_when_a_run_starts():
     apart = [Disc(), Halfspace([-1, 0], -3)]
     problem = fz.Nonsmooth(lambda x, batch: jnp.sum(x), data, np.array([2.0, 0]), constraint=apart)
     with (
-        pytest.warns(UserWarning, match="^constraint: found a projection that may be off"),
-        pytest.raises(InputError, match="^constraint: found clients' sets that seem to have no point in common"),
+        pytest.warns(UserWarning, match=r"^constraint: found a projection that may be off"),
+        pytest.raises(InputError, match=r"^constraint: found clients' sets that seem to have no point in common"),
     ):
         feasible_start(problem)
