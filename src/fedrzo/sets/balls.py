@@ -28,7 +28,7 @@ PENALTY = 1e6  # a piece that misses a constraint may win by a millionth of that
 class Trial(NamedTuple):
     """The search for t: the bracket, whether its lower end was seen to be in the ball, t, its point, a bound of its error."""
 
-    count: Array
+    trials: Array
     low: Array
     high: Array
     seen: Array
@@ -101,7 +101,8 @@ def _project(linear: Set, centers: Array, radii: Array, x: Array) -> tuple[Array
 @_project.defjvp
 def _project_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     # y = P(c + t (x - c)) with |y - c| = r: t follows from the second where the ball holds y back (t < 1).
-    best = _nearest(*primals, known=None)
+    point: tuple[Set, Array, Array, Array] = primals
+    best = _nearest(*point, None)
 
     def at(t: Array, linear: Set, centers: Array, radii: Array, x: Array) -> tuple[Array, Array, Array]:
         center = centers[best.piece]
@@ -188,10 +189,10 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
         root = rise**2 - square * gap * (distance + radius)
         down = rise + jnp.sqrt(jnp.maximum(root, 0))
         newton = jnp.maximum(t - gap * (distance + radius) / jnp.where(down > 0, down, 1), 0)
-        useful = (root >= 0) & (down > 0) & (newton < high) & ((newton > low) | ~seen) & (trial.count % 4 != 3)
+        useful = (root >= 0) & (down > 0) & (newton < high) & ((newton > low) | ~seen) & (trial.trials % 4 != 3)
         middle = jnp.where(low > 0, jnp.sqrt(low * high), high / 16)  # t may be small by many orders of magnitude
         middle = jnp.where(
-            seen, middle, jnp.where(trial.count == 0, closest, 0)
+            seen, middle, jnp.where(trial.trials == 0, closest, 0)
         )  # t = 0 tells whether the set is empty
         # The width of the bracket; what a radius that is off by `doubt` means, whatever P is (y minimises a function of
         # modulus 1/t over P, so |y - z|^2 <= |r'^2 - r^2|); and what it means while y moves on that line.
@@ -205,7 +206,7 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
         empty = inner.violation(y) > eps**0.5 * (distance + length)
         done = free | empty | (jnp.abs(gap) <= rounding) | (high - low <= 2 * eps * high) | ((t == 0) & ~inside)
         following = jnp.where(useful, newton, middle)
-        return Trial(trial.count + 1, low, high, seen, following, t, y, error, done)
+        return Trial(trial.trials + 1, low, high, seen, following, t, y, error, done)
 
     start = Trial(jnp.int32(0), zero, one, jnp.bool_(False), one, one, x, zero, jnp.bool_(False))
-    return lax.while_loop(lambda trial: (trial.count < TRIALS) & ~trial.done, step, start)
+    return lax.while_loop(lambda trial: (trial.trials < TRIALS) & ~trial.done, step, start)

@@ -111,7 +111,7 @@ def nearest_common(members: Iterable[Set], x: Array) -> tuple[Array, Array] | No
         return _block_by_block(parts, sizes, x)
     n = x.shape[0]
     balls = [part for part in parts if isinstance(_kind(part), Ball)]
-    counts = [part._row_count(n) for part in parts if not isinstance(_kind(part), Ball)]
+    counts: list[Any] = [part._row_count(n) for part in parts if not isinstance(_kind(part), Ball)]
     if None in counts:
         return None
     linear = _fold([part for part in parts if not isinstance(_kind(part), Ball)])
@@ -159,7 +159,7 @@ def _bounded(lo: Any, hi: Any) -> Box:
     return box
 
 
-def _block_by_block(parts: Sequence[Set], sizes: tuple[int, ...], x: Array) -> tuple[Array, Array] | None:
+def _block_by_block(parts: Sequence[Any], sizes: tuple[int, ...], x: Array) -> tuple[Array, Array] | None:
     found = []
     for b, v in enumerate(split(x, sizes)):
         members = [part.sets[b] if isinstance(part, Blocks) else Many(part.group.sets[b]) for part in parts]
@@ -170,7 +170,7 @@ def _block_by_block(parts: Sequence[Set], sizes: tuple[int, ...], x: Array) -> t
     return jnp.concatenate(points), norm(jnp.stack(errors))
 
 
-def _kind(part: Set) -> Set:
+def _kind(part: Set) -> Any:
     return part.group if isinstance(part, Many) else part
 
 

@@ -82,12 +82,12 @@ def _describe(members: list[Set], n: int) -> tuple[Constraints, tuple[np.ndarray
             for found, sides, M, side in ((A, b, rows.A, rows.b), (E, f, rows.E, rows.f)):
                 found.append(np.zeros((len(M), n)))
                 found[-1][:, place] = M
-                sides.append(side)
+                sides.append(np.asarray(side))
     equal = _unit_rows(np.concatenate(E), np.concatenate(f), at_most=False)
-    rows = _unit_rows(np.concatenate(A), np.concatenate(b))
-    rows = np.concatenate([rows[0], equal[0], -equal[0]]), np.concatenate([rows[1], equal[1], -equal[1]])
+    at_most = _unit_rows(np.concatenate(A), np.concatenate(b))
+    both = [np.concatenate([below, same, -same]) for below, same in zip(at_most, equal, strict=True)]
     eps = max((float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(members)), default=0.0)
-    sets = Constraints(lo, hi, *rows, np.concatenate(centers), np.concatenate(radii).astype(float))
+    sets = Constraints(lo, hi, both[0], both[1], np.concatenate(centers), np.concatenate(radii).astype(float))
     return _widened(sets, eps), equal
 
 
