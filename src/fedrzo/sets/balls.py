@@ -28,7 +28,7 @@ PENALTY = 1e6  # a piece that misses a constraint may win by a millionth of that
 class Trial(NamedTuple):
     """The search for t: the bracket, whether its lower end was seen to be in the ball, t, its point, a bound of its error."""
 
-    trials: Array
+    tried: Array
     low: Array
     high: Array
     seen: Array
@@ -60,8 +60,8 @@ class Members(Pytree):
     def project(self, i: Any, z: Array) -> Array:
         """Return the projection onto ball i, or onto the set that comes after all balls."""
         if isinstance(i, int):
-            return self._ball(i, z) if i < len(self.radii) else self.linear.project(z)
-        return lax.cond(i < len(self.radii), lambda: self._ball(i, z), lambda: self.linear.project(z))
+            return self._ball(i, z) if i < len(self.radii) else self.linear._project(z)
+        return lax.cond(i < len(self.radii), lambda: self._ball(i, z), lambda: self.linear._project(z))
 
     def _ball(self, i: Any, z: Array) -> Array:
         off = z - self.centers[i]
@@ -101,13 +101,13 @@ def _project(linear: Set, centers: Array, radii: Array, x: Array) -> tuple[Array
 @_project.defjvp
 def _project_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     # y = P(c + t (x - c)) with |y - c| = r: t follows from the second where the ball holds y back (t < 1).
-    point: tuple[Set, Array, Array, Array] = primals
-    best = _nearest(*point, None)
+    linear, centers, radii, x = primals
+    best = _nearest(linear, centers, radii, x, None)
 
     def at(t: Array, linear: Set, centers: Array, radii: Array, x: Array) -> tuple[Array, Array, Array]:
         center = centers[best.piece]
         inner = _piece(linear, centers, radii, best.piece, x)
-        return inner.project(center + t * (x - center)), center, radii[best.piece]
+        return inner._project(center + t * (x - center)), center, radii[best.piece]
 
     (y, center, radius), linear_part = jax.linearize(at, best.t, *primals)
     zeros = jax.tree.map(jnp.zeros_like, tangents)
@@ -177,7 +177,7 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
 
     def step(trial: Trial) -> Trial:
         t = trial.following
-        y, along = jax.jvp(lambda t: inner.project(center + t * ray), (t,), (one,))
+        y, along = jax.jvp(lambda t: inner._project(center + t * ray), (t,), (one,))
         off = y - center
         distance = norm(off)
         gap = distance - radius
@@ -189,10 +189,10 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
         root = rise**2 - square * gap * (distance + radius)
         down = rise + jnp.sqrt(jnp.maximum(root, 0))
         newton = jnp.maximum(t - gap * (distance + radius) / jnp.where(down > 0, down, 1), 0)
-        useful = (root >= 0) & (down > 0) & (newton < high) & ((newton > low) | ~seen) & (trial.trials % 4 != 3)
+        useful = (root >= 0) & (down > 0) & (newton < high) & ((newton > low) | ~seen) & (trial.tried % 4 != 3)
         middle = jnp.where(low > 0, jnp.sqrt(low * high), high / 16)  # t may be small by many orders of magnitude
         middle = jnp.where(
-            seen, middle, jnp.where(trial.trials == 0, closest, 0)
+            seen, middle, jnp.where(trial.tried == 0, closest, 0)
         )  # t = 0 tells whether the set is empty
         # The width of the bracket; what a radius that is off by `doubt` means, whatever P is (y minimises a function of
         # modulus 1/t over P, so |y - z|^2 <= |r'^2 - r^2|); and what it means while y moves on that line.
@@ -206,7 +206,7 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
         empty = inner.violation(y) > eps**0.5 * (distance + length)
         done = free | empty | (jnp.abs(gap) <= rounding) | (high - low <= 2 * eps * high) | ((t == 0) & ~inside)
         following = jnp.where(useful, newton, middle)
-        return Trial(trial.trials + 1, low, high, seen, following, t, y, error, done)
+        return Trial(trial.tried + 1, low, high, seen, following, t, y, error, done)
 
     start = Trial(jnp.int32(0), zero, one, jnp.bool_(False), one, one, x, zero, jnp.bool_(False))
-    return lax.while_loop(lambda trial: (trial.trials < TRIALS) & ~trial.done, step, start)
+    return lax.while_loop(lambda trial: (trial.tried < TRIALS) & ~trial.done, step, start)

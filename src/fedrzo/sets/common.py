@@ -111,14 +111,14 @@ def nearest_common(members: Iterable[Set], x: Array) -> tuple[Array, Array] | No
         return _block_by_block(parts, sizes, x)
     n = x.shape[0]
     balls = [part for part in parts if isinstance(_kind(part), Ball)]
-    counts: list[Any] = [part._row_count(n) for part in parts if not isinstance(_kind(part), Ball)]
-    if None in counts:
+    rows = total(part._row_count(n) for part in parts if not isinstance(_kind(part), Ball))
+    if rows is None:
         return None
     linear = _fold([part for part in parts if not isinstance(_kind(part), Ball)])
     centers, radii = _stacked(balls, n, x.dtype)
     cuts = len(radii) if len(radii) > 1 else 0
     single = not isinstance(linear, Folded | Many) and not cuts
-    if not single and (sum(counts) + cuts) * n > FOLD_LIMIT:
+    if not single and (rows + cuts) * n > FOLD_LIMIT:
         return None
     return project_balls(linear, centers, radii, x) if len(radii) else linear._nearest(x)
 

@@ -19,9 +19,7 @@ from fedrzo.sets.basic import Ball, Box
 
 WIDER = 1e-6
 LARGEST = 10_000_000  # entries of a matrix that is looked at, if only to try points that may satisfy it
-FAR = (
-    1e7  # a point so many times further than the largest violation is where nearly parallel planes meet: there is none
-)
+FAR = 1e7  # where parallel planes meet by rounding, in units of the largest violation: at no point
 
 
 class Constraints(NamedTuple):
@@ -69,7 +67,8 @@ def refuse_empty(members: Iterable[Set], n: int | None, message: str, near: Any 
 def _describe(members: list[Set], n: int) -> tuple[Constraints, tuple[np.ndarray, np.ndarray]]:
     """Return sets as constraints, and the equations among them as they are."""
     lo, hi = np.full(n, -np.inf), np.full(n, np.inf)
-    A, b, E, f, centers, radii = ([np.zeros((0, n) if i % 2 == 0 else 0)] for i in range(6))
+    A, E, centers = ([np.zeros((0, n))] for _ in range(3))
+    b, f, radii = ([np.zeros(0)] for _ in range(3))
     for part, place in itertools.chain.from_iterable(member._placed(0, n) for member in members):
         size = place.stop - place.start
         if isinstance(part, Box):
@@ -79,16 +78,16 @@ def _describe(members: list[Set], n: int) -> tuple[Constraints, tuple[np.ndarray
             radii.append(np.reshape(part.radius, 1))
         elif (count := part._row_count(size)) is not None and count * size <= LARGEST:
             rows = part._rows(size, np.float64)
-            for found, sides, M, side in ((A, b, rows.A, rows.b), (E, f, rows.E, rows.f)):
-                found.append(np.zeros((len(M), n)))
-                found[-1][:, place] = M
+            for matrices, sides, M, side in ((A, b, rows.A, rows.b), (E, f, rows.E, rows.f)):
+                matrices.append(np.zeros((len(M), n)))
+                matrices[-1][:, place] = M
                 sides.append(np.asarray(side))
-    equal = _unit_rows(np.concatenate(E), np.concatenate(f), at_most=False)
-    at_most = _unit_rows(np.concatenate(A), np.concatenate(b))
-    both = [np.concatenate([below, same, -same]) for below, same in zip(at_most, equal, strict=True)]
+    E1, f1 = _unit_rows(np.concatenate(E), np.concatenate(f), at_most=False)
+    A1, b1 = _unit_rows(np.concatenate(A), np.concatenate(b))
+    at_most = np.concatenate([A1, E1, -E1]), np.concatenate([b1, f1, -f1])
     eps = max((float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(members)), default=0.0)
-    sets = Constraints(lo, hi, both[0], both[1], np.concatenate(centers), np.concatenate(radii).astype(float))
-    return _widened(sets, eps), equal
+    sets = Constraints(lo, hi, *at_most, np.concatenate(centers), np.concatenate(radii).astype(float))
+    return _widened(sets, eps), (E1, f1)
 
 
 def _unit_rows(A: np.ndarray, b: np.ndarray, at_most: bool = True) -> tuple[np.ndarray, np.ndarray]:
