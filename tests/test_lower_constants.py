@@ -10,6 +10,7 @@ import pytest
 import fedrzo as fz
 from fedrzo.check.constants import constants
 from fedrzo.methods.lower import Constants
+from fedrzo.pytrees import fingerprint
 
 
 def squares(x, y, xi):
@@ -150,3 +151,55 @@ def test_a_solver_that_leaves_y_where_it_was_is_doubted_at_the_end():
     ):
         result = fz.run(fz.FedRZO2s(0.25, 0.1, solver=fz.vi.Projection(steps=20)), problem, 3)
     assert any(note.startswith("solver: at the end") for note in result.notes)
+
+
+def test_constants_of_a_long_y_are_those_of_the_worst_client():
+    """Maps that are multiples of the identity leave nothing to a power iteration; the flattest client is found all the same."""
+    data = fz.ClientData([np.array([[a]]) for a in (10.0, 0.05, 2.0)])
+    problem = fz.TwoStage(
+        lambda x, y, xi: jnp.sum(y), lambda x, y, xi: xi * (y - x[0]), data, np.zeros(1), np.zeros(65)
+    )
+    np.testing.assert_allclose(problem.client_constants, [[0.05] * 3, [10.0] * 3], rtol=1e-6)
+
+
+def test_the_solver_is_looked_at_where_its_own_steps_are_slowest():
+    """Two clients are solved in one step each; the third, neither the flattest nor the steepest, mixes both."""
+    problem = market([[10, 2]], [[0.05, 2]], [[0.06, 2], [9.9, 2]])
+    assert problem.hardest() == pytest.approx((0.06, 9.9))
+    with problem.precision():
+        left = problem.left_by(fz.vi.Projection(steps=20), np.ones(1), 1000)
+    assert left.share > 0.9
+    assert problem.left_by(fz.vi.Accelerated(), np.ones(1), 1000).error < 1e-6
+
+
+def test_a_bound_looks_at_y_inside_its_set():
+    """The map y^3 - 8 is flat at y0 = 0, which lies outside Y = [1, 5], and has a modulus of 3 or more in it."""
+    problem = fz.TwoStage(
+        lambda x, y, xi: jnp.sum(y), lambda x, y, xi: y**3 - 8 - x, fz.ClientData([np.zeros((1, 1))]), np.zeros(1), np.zeros(1),
+        lower_constraint=fz.sets.Box(1.0, 5.0),
+    )  # fmt: skip
+    with problem.precision():
+        row = {name: float(value) for name, value in problem.evaluate(jnp.array([0.0])).items()}
+    assert row["loss"] == pytest.approx(2)
+    assert row["lower_error"] < 1e-9
+
+
+def test_what_is_measured_is_no_part_of_a_checkpoints_identity():
+    problem = market([[10, 0]], [[0.05, 3]])
+    other = copy.copy(problem)
+    other.client_constants = fz.vi.Constants(*(np.asarray(c) * (1 + 1e-15) for c in problem.client_constants))
+    assert fingerprint(problem.as_stated()) == fingerprint(other.as_stated())
+
+
+def test_a_lower_methods_own_constants_are_kept():
+    data = fz.ClientData([np.zeros((1, 1))])
+    problem = fz.Bilevel(
+        lambda x, y, b: jnp.sum((x - y) ** 2), lambda x, y, b: jnp.sum((y - x) ** 2), data, *np.ones((2, 1))
+    )
+    own = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(batch_size="full", constants=Constants(0.5, 100.0, 1, 1)))
+    with problem.precision():
+        np.testing.assert_allclose(own.prepare(problem).init(problem, None).curvature, [0.5, 100.0])
+        given = fz.FedRZObl(
+            0.1, 0.1, lower=fz.LocalSGD(0.5, batch_size="full", rounds=2), constants=Constants(2.0, 2.0, 1, 1)
+        )
+        assert given.lower.knowing(given.prepare(problem).init(problem, None).curvature) is given.lower

@@ -142,11 +142,10 @@ def far_outside(method: Any, history: History) -> str | None:
 
 def unsolved(method: Any, history: History) -> str | None:
     """Say that the lower level has not been solved for many rows, and is not about to be; None where it is."""
-    if len(history) <= ROWS or (limit := _accuracy(method, history)) is None:
+    if not method.knows_lower_error or len(history) <= ROWS or (limit := _accuracy(method, history)) is None:
         return None
     errors = history["lower_error"][-ROWS:]
-    # A bound that is infinite says that the modulus is not positive, which was warned of before the run.
-    if not np.isfinite(errors).all() or not errors.min() > UNSOLVED * limit or errors[-1] < errors[0] / 2:
+    if not errors.min() > UNSOLVED * limit or errors[-1] < errors[0] / 2:
         return None
     return (
         f"the lower level is not solved: the bound on its error has been {errors.min():.3g} or more for {ROWS} rows of the "
@@ -157,14 +156,25 @@ def unsolved(method: Any, history: History) -> str | None:
 def inaccurate_end(method: Any, history: History) -> str | None:
     """Say that a run ended with a lower level that was not solved to its smoothing; None where it was."""
     limit = _accuracy(method, history)
-    if history.last["round"] == 0 or limit is None or not limit < history.last["lower_error"] < math.inf:
+    if history.last["round"] == 0 or limit is None or not (error := history.last["lower_error"]) > limit:
         return None
+    if math.isinf(error):  # where it is so from the start, it was warned of before the run
+        return None if math.isinf(history["lower_error"][0]) else f"lower_error: {_LOST}"
+    if not method.knows_lower_error:
+        return (
+            f"lower_error: the monitored loss uses a y that is known to {error:.3g} only, where the smoothing is {limit:.3g}; "
+            "give the problem another monitor=, such as fz.vi.Accelerated(), or give modulus and smoothness"
+        )
     return (
-        f"lower_error: y is known to {history.last['lower_error']:.3g} only at the end, where the smoothing is {limit:.3g}, so "
+        f"lower_error: y is known to {error:.3g} only at the end, where the smoothing is {limit:.3g}, so "
         f"that x may be wrong; {_REMEDY}"
     )
 
 
+_LOST = (
+    "the lower level is not strongly monotone where x has come to, so that y may not be unique and its error has no bound; "
+    "give a lower_domain on which it is"
+)
 _REMEDY = (
     "give the lower level more rounds or steps, larger batches, or a smaller stepsize, or give modulus and smoothness"
 )

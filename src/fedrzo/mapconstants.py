@@ -14,14 +14,11 @@ from fedrzo.vi.constants import DENSE, spectrum
 
 PyTree = Any
 PROBES = 3  # points y of each scenario: y0 and two around it, all projected onto Y
-WORK = (
-    2e8  # multiplications, or so, that a measurement may take: it decides how many scenarios of a client are measured
-)
-FEWEST, MOST = 8, 1024  # scenarios of a client that are measured, where it has as many
+WORK = 2e8  # multiplications, or so, that a measurement may take; they decide how many scenarios are measured
+EACH = 1000  # multiplications that a scenario takes beside those that grow with y
+FEWEST = 8  # scenarios of a client that are measured, where it has as many
 AT_A_TIME = 128  # scenarios measured together; bounds the memory that their Jacobians take
-POWER = (
-    40  # steps of power iteration by which scenarios are ranked where a map is too large for its Jacobian to be formed
-)
+POWER = 40  # steps of power iteration that rank scenarios, where a Jacobian is too large to be formed
 
 
 class Measured(NamedTuple):
@@ -30,7 +27,8 @@ class Measured(NamedTuple):
     Attributes:
         mu: the least modulus over each client's scenarios.
         L: the largest Lipschitz constant over each client's scenarios.
-        worst: the scenarios with the least mu and with the largest L of all, each with its client.
+        worst: the scenarios with the least mu and with the largest L, of all and of the client with the largest L / mu, by whose
+            constants steps are slowest; each with its client.
         violation: by how much y0, projected onto Y(x0, xi), still breaks it; the largest over the scenarios.
         gradients: what the measurement cost.
     """
@@ -63,22 +61,40 @@ def measure(problem: Any) -> Measured:
     noise[0] = 0
     x, points = problem.into_domain(jnp.asarray(problem.x0, float)), jnp.asarray(problem.y0, float) + jnp.asarray(noise)
     dense = d <= DENSE
-    limit = int(np.clip(WORK / (clients * PROBES * d**3), FEWEST, MOST)) if dense else FEWEST
+    limit = max(int(WORK / (clients * PROBES * (d**3 + EACH))), FEWEST) if dense else FEWEST
     rows, owner = _chosen(problem.data, limit)
     mu, L, violation = map(np.asarray, _measure_rows(problem, x, points, jnp.asarray(rows)))
-    places = int(np.argmin(mu)), int(np.argmax(L))
-    worst = [(_scenario(problem, jnp.asarray(rows[j])), int(owner[j])) for j in places]
+    mu = np.where(np.isnan(mu), -np.inf, mu)  # where the map itself is not finite, nothing is known
+    worst = [(_scenario(problem, jnp.asarray(rows[j])), int(owner[j])) for j in _worst_places(mu, L, owner)]
     gradients = 2 * PROBES * d * len(rows)  # a product with a derivative counts as two gradients, as everywhere
     if not dense:
         found = [_by_products(problem, x, points, xi) for xi, _ in worst]
-        mu[:], L[:] = min(c.mu for c in found), max(c.L for c in found)
-        gradients = 2 * 4 * POWER * len(rows)
-    least, largest = np.full(clients, np.inf), np.zeros(clients)
-    np.minimum.at(least, owner, mu)
-    np.maximum.at(largest, owner, L)
+        mu, L = (np.full(len(rows), c) for c in (min(c.mu for c in found), max(c.L for c in found)))
+        gradients = 2 * 4 * (POWER + 1) * PROBES * len(rows)
+    least, largest = _by_client(mu, L, owner, clients)
     if getattr(problem.data, "identical", False):
         least[:], largest[:] = least[0], largest[0]
     return Measured(least, largest, worst, float(violation.max()), gradients)
+
+
+def _by_client(mu: np.ndarray, L: np.ndarray, owner: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return each client's least mu and largest L."""
+    least, largest = np.full(clients, np.inf), np.zeros(clients)
+    np.minimum.at(least, owner, mu)
+    np.maximum.at(largest, owner, L)
+    return least, largest
+
+
+def _worst_places(mu: np.ndarray, L: np.ndarray, owner: np.ndarray) -> list[int]:
+    """Return where mu is least and L largest, of all clients and of the one whose L / mu is largest."""
+    own = np.flatnonzero(owner == hardest(*_by_client(mu, L, owner, int(owner.max()) + 1)))
+    places = np.argmin(mu), np.argmax(L), own[np.argmin(mu[own])], own[np.argmax(L[own])]
+    return list(dict.fromkeys(map(int, places)))
+
+
+def hardest(mu: np.ndarray, L: np.ndarray) -> int:
+    """Return the client with the largest condition number; one whose mu is not positive comes first."""
+    return int(np.argmax(np.where(mu > 0, L / np.where(mu > 0, mu, 1), np.inf)))
 
 
 def _chosen(data: Any, limit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -123,9 +139,12 @@ def _ranking(map: Any, y: jax.Array) -> vi.Constants:
         return jax.jvp(map, (y,), (v,))[1]
 
     def power(product: Any) -> jax.Array:
+        def unit(v: jax.Array) -> jax.Array:  # of a multiple of the identity, what is left after L is zero
+            return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
+
         v = jax.random.normal(jax.random.key(0), y.shape, y.dtype)
-        v = jax.lax.fori_loop(0, POWER, lambda _, v: product(v / jnp.linalg.norm(v)), v)
-        return jnp.linalg.norm(product(v / jnp.linalg.norm(v)))
+        v = jax.lax.fori_loop(0, POWER, lambda _, v: product(unit(v)), v)
+        return jnp.linalg.norm(product(unit(v)))
 
     L = jnp.sqrt(power(lambda v: backward(forward(v))[0]))
     return vi.Constants(L - power(lambda v: L * v - (forward(v) + backward(v)[0]) / 2), L)

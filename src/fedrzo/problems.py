@@ -133,6 +133,10 @@ class Problem:
         moved.x0 = x0
         return moved
 
+    def as_stated(self) -> Any:
+        """Return this problem without what was measured of it: rounding may differ between machines."""
+        return self
+
     def part(self, clients: Sequence[int]) -> Any:
         """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""
         part = copy.copy(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from fedrzo.clientdata import CHUNK, ClientData
 from fedrzo.errors import InputError, warn
 from fedrzo.hierarchical import LOWER, Hierarchical
 from fedrzo.inputs import Data, Loss, PyTree, check_loss, one_sample
-from fedrzo.mapconstants import Measured, at_point, measure
+from fedrzo.mapconstants import Measured, at_point, hardest, measure
 from fedrzo.monitor import worst_distance
 from fedrzo.pytrees import index, traced
 from fedrzo.vi.constants import DENSE
@@ -124,6 +125,17 @@ class TwoStage(Hierarchical):
         part.client_constants = vi.Constants(*(np.asarray(c)[list(clients)] for c in self.client_constants))
         return part
 
+    def hardest(self) -> vi.Constants:
+        """Return mu and L of the client whose lower levels are the hardest to solve."""
+        i = hardest(*map(np.asarray, self.client_constants))
+        return vi.Constants(float(self.client_constants.mu[i]), float(self.client_constants.L[i]))
+
+    def as_stated(self) -> TwoStage:
+        """Return this problem without what was measured of it."""
+        stated = copy.copy(self)
+        stated.client_constants = vi.Constants(None, None)
+        return stated
+
     def constants_of(self, client: Any) -> vi.Constants:
         """Return mu and L of one client's map; those that hold for all clients where none is named."""
         mu, L = map(jnp.asarray, self.client_constants)
@@ -199,10 +211,10 @@ class TwoStage(Hierarchical):
         The client's own was measured at x0, and the map may be less monotone where x has come to. Where it was given, or the
         Jacobian is too large to be formed, it is all there is.
         """
-        if not self.estimated or found.y.size > DENSE:
+        if self.given[0] is not None or found.y.size > DENSE:
             return found.error_bound
         point = self.into_domain(x)
-        ends = jnp.stack([found.y, jnp.asarray(self.y0, float)])
+        ends = jnp.stack([found.y, self.lower_set_at(point, xi).project(jnp.asarray(self.y0, float))])
         mu = jnp.min(jax.vmap(lambda y: at_point(lambda y: self.map(point, y, xi), y).mu)(ends))
         return jnp.where(mu > 0, found.residual / jnp.where(mu > 0, mu, 1), jnp.inf)
 
@@ -294,7 +306,8 @@ def _check_map(problem: TwoStage) -> None:
 
 def _check_nonempty(problem: TwoStage, measured: Measured) -> None:
     if measured.violation > EMPTY:
-        at_x = np.array2string(np.asarray(problem.x0), precision=4, threshold=8)
+        x = problem.into_domain(jnp.asarray(problem.x0, float))
+        at_x = np.array2string(np.asarray(x), precision=4, threshold=8)
         raise InputError(
             f"lower_constraint: Y is empty (the nearest y breaks it by {measured.violation:.3g}) at x = {at_x}; correct it, "
             "start elsewhere, or give a lower_domain"

@@ -181,10 +181,8 @@ def _lower_notes(problem: Any, lower: LowerQuality | None) -> list[str]:
         notes.append(
             "the upper loss is a black box, so its slope in y is unknown: the lower level's effect has no bound"
         )
-    if problem.hierarchical and problem.estimated:
-        notes.append(
-            "the lower level's modulus or smoothness was estimated near x, and its error bound is as good as they are"
-        )
+    if problem.hierarchical and problem.given[0] is None:
+        notes.append("the lower level's modulus was estimated near x, and its error bound is as good as that is")
     if isinstance(problem, Bilevel) and not hasattr(problem.lower_data, "sizes"):
         notes.append("the lower level's residual is itself an estimate: its data are drawn on demand")
     return notes

@@ -70,6 +70,7 @@ def outline(file: UserFile, clients: int) -> Any:
     problem = stand_in.part([i % stand_in.clients for i in range(clients)])
     problem.test, problem.metrics = stand_in.test, stand_in.metrics
     problem.client_weights = np.full(clients, 1 / clients)
+    problem.measured_gradients = 0  # what was measured of stand-in data is no part of a run
     problem.sets = _public_sets(file)
     return problem
 

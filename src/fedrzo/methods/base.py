@@ -41,6 +41,7 @@ class Method:
     handles_constraints: ClassVar[bool] = True
     needs_everyone: ClassVar[bool] = False  # whether every client must take part in every round
     serves_below: ClassVar[bool] = True  # whether it can solve a lower level
+    knows_lower_error: ClassVar[bool] = False  # whether the history's `lower_error` is that of its own lower solutions
 
     def __init_subclass__(cls) -> None:
         """Make each method a pytree; here, since a class that was pickled whole is made anew without its decorators."""

@@ -67,7 +67,7 @@ class FedRZO2s(SendsScalars):
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""
         super().check(problem)
-        self.solver.check(problem.modulus, problem.smoothness)
+        self.solver.check(*problem.hardest())
         problem.try_solver(self.solver)
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
@@ -114,8 +114,8 @@ class FedRZO2s(SendsScalars):
         """
         iterations = max(int(iterations_before(self.local_steps, rounds)), LONG_RUN)
         error, share = problem.left_by(self.solver, np.asarray(x), iterations)
-        if not np.isfinite(error) or (error <= float(self.smoothing) and share <= FRACTION):  # warned of, or well
-            return None
+        if (error <= float(self.smoothing) and share <= FRACTION) or (np.isinf(error) and not problem.modulus > 0):
+            return None  # well; or warned of before the run, since the map is not monotone
         return (
             f"solver: at the end {self.solver!r} may leave y {error:.3g} from its solution, {100 * share:.0f} % of the way from "
             f"y0, where the smoothing is {float(self.smoothing):g}, so that x may be wrong; give it more steps, or use "

@@ -76,8 +76,8 @@ class FedRZObl(LowerClosing, SendsScalars):
         lower_rounds: rounds of the lower method per upper round (a number or a function of the round); by default the
             method's own plan.
         warm_start: start each lower solve from the last one's solutions instead of y0.
-        closing: end each lower solve by one exact projected gradient step, whose length bounds the error. It costs two
-            communications and one gradient over each client's lower data.
+        closing: end each lower solve by one exact projected gradient step, whose ends bound the error. It costs two
+            communications and two gradients over each client's lower data.
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`: all local steps share one direction, so that a
             client without a set for x sends one number, and rebuilds x+v and x-v from everybody's.
         scalars: filled in by `prepare`.
@@ -96,6 +96,7 @@ class FedRZObl(LowerClosing, SendsScalars):
     scalars: Any = None
 
     solves = (Bilevel,)
+    knows_lower_error = True
 
     def __post_init__(self) -> None:
         check_communication(self)
@@ -162,8 +163,9 @@ class FedRZObl(LowerClosing, SendsScalars):
 
     @property
     def curvature(self) -> jax.Array:
-        """The lower level's mu and L at the start."""
-        return jnp.stack([jnp.asarray(c, float) for c in (self.constants.modulus, self.constants.smoothness)])
+        """The lower level's mu and L at the start: those of its method, by which it steps."""
+        known = getattr(self.lower, "constants", None) or self.constants
+        return jnp.stack([jnp.asarray(c, float) for c in (known.modulus, known.smoothness)])
 
     def points(self, x: jax.Array, words: jax.Array) -> jax.Array:
         """Line 3: x+v and x-v; who has x needs the words of a key to rebuild them."""

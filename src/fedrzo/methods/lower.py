@@ -19,6 +19,9 @@ FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was 
 VISIBLE = 1e-7  # a step as long as this, relative to 1 + what it may be, shows curvature and not rounding
 CHANGED = 1e-3  # relative: what curvature must differ by to be corrected, so that rounding corrects nothing
 ROOM = 1.2  # by how much a corrected smoothness exceeds the steepest curvature seen
+AT_ONCE = (
+    10.0  # the factor by which one closing step may correct: one that a lost client falsified must not decide for ever
+)
 
 
 class Constants(NamedTuple):
@@ -104,7 +107,7 @@ class GradientMethod(Method):
 
     def knowing(self, curvature: Any) -> Any:
         """Return this method with the mu and L that a round came with, if any, in place of its own."""
-        if curvature is None:
+        if curvature is None or self.constants is None:
             return self
         known = copy.copy(self)  # its fields have been checked, and may be traced by now
         set_fields(known, constants=self.constants._replace(modulus=curvature[0], smoothness=curvature[1]))
@@ -253,8 +256,9 @@ def correct(curvature: Any, moved: jax.Array, change: jax.Array) -> jax.Array:
     safe = jnp.where(seen, length, 1)
     steepest = jnp.where(seen, jnp.linalg.norm(change) / safe, 0)
     flattest = jnp.where(seen, jnp.vdot(change, moved) / safe**2, jnp.inf)
-    L = jnp.where(steepest > (1 + CHANGED) * L, ROOM * steepest, L)
-    mu = jnp.where(flattest < (1 - CHANGED) * mu, jnp.minimum(mu, jnp.maximum(flattest, FLOOR * L)), mu)
+    L = jnp.where(steepest > (1 + CHANGED) * L, jnp.minimum(ROOM * steepest, AT_ONCE * L), L)
+    lowest = jnp.maximum(jnp.maximum(flattest, FLOOR * L), mu / AT_ONCE)
+    mu = jnp.where(flattest < (1 - CHANGED) * mu, jnp.minimum(mu, lowest), mu)
     return jnp.stack([mu, L])
 
 

@@ -75,5 +75,8 @@ def _by_products(map: Any, y: jax.Array, arguments: tuple) -> Constants:
 
     square = largest(lambda v: _backward(map, y, arguments, _forward(map, y, arguments, v)))
     L = float(np.sqrt(max(square, 0.0)))
-    # The least eigenvalue sits at the end of the spectrum that Lanczos finds fast once the rest is turned over.
-    return Constants(L - largest(lambda v: L * v - symmetric(v)), L)
+    if L == 0:
+        return Constants(0.0, 0.0)
+    # The least eigenvalue sits at the end of the spectrum that Lanczos finds fast once the rest is turned over; twice L, since
+    # once would leave nothing of a multiple of the identity.
+    return Constants(2 * L - largest(lambda v: 2 * L * v - symmetric(v)), L)

@@ -50,6 +50,8 @@ def left_after(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any, k:
     """
     if not here.mu > 0:
         return Left(np.inf, 0.0)
+    if type(solver).plan is Solver.plan and getattr(solver, "tolerance", None) is None:
+        return Left(0.0, 0.0)  # a solver of the user's own, of whose steps nothing is known
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
         return Left(float(solve_once(problem, x, xi, solver, client).residual) / here.mu, 0.0)
     alpha, steps = solver.plan(*map(float, problem.constants_of(client)), k)
