@@ -7,7 +7,7 @@ import fedrzo as fz
 
 rounds = 1
 method = fz.FedRZObl(
-    stepsize=0.02, smoothing=0.1, local_steps=3, batch_size=2, lower=fz.LocalSGD(stepsize=0.1, local_steps=4, rounds=2)
+    stepsize=0.02, smoothing=1.0, local_steps=3, batch_size=2, lower=fz.LocalSGD(stepsize=0.1, local_steps=4, rounds=2)
 )
 
 
