@@ -193,12 +193,17 @@ def test_what_changes_nothing_is_not_noticed(cleared):
     assert captures.fingerprint({"loss": lambda x, b: jnp.mean(x - b)}) == ""  # so another version's code may go on
 
 
+class Shy:
+    def __getattr__(self, name):
+        raise RuntimeError("do not look at me")
+
+
 def test_more_than_can_be_looked_at_is_told():
     large = np.zeros(3_000_000)
     with pytest.warns(
         UserWarning, match=r"^loss: it uses more values beside its arguments than are looked at \(20 MB\)"
     ):
         captures.notice({"loss": closing_over(large)})
-    holds_itself = []
+    holds_itself = [Shy()]
     holds_itself.append(holds_itself)
     captures.notice({"loss": closing_over(holds_itself)})

@@ -93,7 +93,10 @@ class Walk:
             self._known[id(value)] = value, b"itself"  # for values that hold themselves
             self.left -= NODE
             self.depth += 1
-            found = self._look(value) if self.left > 0 and self.depth < DEEP else b"unseen"
+            try:
+                found = self._look(value) if self.left > 0 and self.depth < DEEP else b"unseen"
+            except Exception:  # objects may raise whatever they like when looked at, and no run should fail by that
+                found = _hash(type(value).__name__)
             self.depth -= 1
             self._known[id(value)] = value, found
         return self._known[id(value)][1]
