@@ -35,7 +35,7 @@ test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
-	$(BIN)/python -m pytest tests/flower -m flower
+	$(BIN)/python -m pytest tests/deploy -m flower
 
 examples: $(READY) ## run all examples anew; the figures of the documentation, in docs/figures/ (needs PyTorch)
 	$(BIN)/python examples/build.py figures docs/figures
@@ -43,9 +43,10 @@ examples: $(READY) ## run all examples anew; the figures of the documentation, i
 notebooks: $(READY) ## the examples as executed notebooks, in build/notebooks/ (needs PyTorch)
 	$(BIN)/python examples/build.py notebooks build/notebooks
 
-lint: $(READY) ## linter and formatter, as CI runs them
+lint: $(READY) ## linter, formatter and the layers of the house, as CI runs them
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 docs: $(READY) ## the documentation, with warnings as errors, as a site that can be read offline: site/index.html
 	$(BIN)/properdocs build --strict -f mkdocs.yml

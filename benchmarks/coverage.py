@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.certify.interval import BLOCKS, LEAST, estimate
+from fedrzo.certificates.interval import BLOCKS, LEAST, estimate
 
 CONFIDENCES = (0.95, 0.99, 0.999)
 DIMENSIONS = (2, 5, 30)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import fft, stats
 
-from fedrzo import directions
+from fedrzo.federation import directions
 
 DIM, LONG = 64, 307_300
 GROUP = 1024  # keys all of whose pairs are compared

@@ -15,7 +15,7 @@ import numpy as np
 
 import fedrzo as fz
 from fedrzo.data import load
-from fedrzo.methods.lower import Constants
+from fedrzo.problems.curvature import Constants
 
 # Best loss over the authors' grid, from the result tables in their repository: K -> (FedAvg, FedAC-I).
 PUBLISHED = {1: (0.33396, 0.33379), 64: (0.34059, 0.33398), 256: (0.34298, 0.33560)}

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 import fedrzo as fz
-from fedrzo.engines.simulation import Simulation
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.zoo import minimax
 
 STEPS, BETA, COHORT = 5, 0.1, 50

@@ -35,7 +35,7 @@ TIMED = {
     "import fedrzo": "import fedrzo",
     "import jax": "import jax",
     "all that a run needs": "import fedrzo as fz; fz.run",
-    "fedrzo --help": "import sys; from fedrzo.cli import main; sys.stdout = open('/dev/null', 'w'); main(['--help'])",
+    "fedrzo --help": "import sys; from fedrzo.cli.main import main; sys.stdout = open('/dev/null', 'w'); main(['--help'])",
 }
 RUNS = 5
 

@@ -110,7 +110,7 @@ def command_line() -> str:
     import typer
     from typer.cli import get_docs_for_click
 
-    from fedrzo.cli import app
+    from fedrzo.cli.main import app
 
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="fedrzo")

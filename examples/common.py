@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedrzo.picture import COLOURS
+from fedrzo.results.figure import COLOURS
 
 BLUE, ORANGE, GREEN, *_ = COLOURS
 GREY = "0.45"

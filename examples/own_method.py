@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedrzo as fz
-from fedrzo import directions
+from fedrzo.federation import directions
 from fedrzo.methods import at, static
 from fedrzo.methods.base import check_zeroth_order
 from fedrzo.zoo import toys

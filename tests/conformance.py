@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.catchup import as_sent
-from fedrzo.engines import simulation
 from fedrzo.engines.loop import LoopSession
-from fedrzo.engines.messages import Message
-from fedrzo.pytrees import nbytes
+from fedrzo.engines.messages.messages import Message
+from fedrzo.engines.simulation import engine as simulation
+from fedrzo.federation.catch_up import as_sent
+from fedrzo.support.pytrees import nbytes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,12 +17,14 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compila
 # CI has twenty minutes on two cores, and most of a test's time is compilation. Files that take longest, and whose subject is
 # checked more briefly elsewhere, belong to `make test-slow` as a whole.
 LONG = """
-    engines/test_ray_resume.py experiments/test_figures.py
+    engines/test_ray_resume.py paper/test_figures.py
     methods/test_bilevel_bias.py methods/test_decomfl.py methods/test_fedavg.py methods/test_fedbioacc.py methods/test_fedmspp.py
     methods/test_fednest.py methods/test_fedprox.py methods/test_fedrzo_bl_refusals.py methods/test_fedzo.py
     methods/test_gradient_methods.py methods/test_hypergradient.py methods/test_known_answers.py methods/test_local_sgda.py
     methods/test_memfbo.py methods/test_scaffnew.py methods/test_simfbo.py methods/test_zsol.py
-    test_bench.py test_bench_communication.py test_bench_theory.py test_certify_interval.py test_estimates.py test_tuning.py
+    compare/test_compare.py
+    benchmarks/test_bench_communication.py benchmarks/test_bench_theory.py certificates/test_interval.py
+    theory/test_estimates.py running/test_tuning.py
     zoo/test_bilevel.py zoo/test_cnn.py zoo/test_cournot.py zoo/test_logistic.py zoo/test_minimax.py zoo/test_mpecs.py
     zoo/test_published.py zoo/test_synthetic.py
 """.split()  # noqa: SIM905
@@ -49,7 +51,7 @@ def _free_compiled_programs() -> Iterator[None]:
 @pytest.fixture
 def call(capsys):
     """Call the command line; returns its status, standard output and standard error."""
-    from fedrzo.cli import main
+    from fedrzo.cli.main import main
 
     def run(*args):
         status = main([str(arg) for arg in args])

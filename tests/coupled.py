@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import fedrzo as fz
-from fedrzo.engines.simulation import Simulation
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.zoo import bilevel
 
 PROBLEM = bilevel.coupled()

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from fedrzo.experiments.record import Claim, Curves, Record, Setting, Surface, Table
-from fedrzo.results import History
+from fedrzo.paper.record import Claim, Curves, Record, Setting, Table
+from fedrzo.results.figure import Surface
+from fedrzo.results.history import History
 
 STEPS = 11
 HOSTILE = "<script>alert(1)</script> & </script>"

@@ -4,18 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedrzo.sets import (
-    Affine,
-    Ball,
-    Box,
-    Halfspace,
-    Intersection,
-    Polyhedron,
-    Product,
-    Reals,
-    Simplex,
-    flatten_set,
-)
+from fedrzo.sets import Affine, Ball, Box, Halfspace, Intersection, Polyhedron, Product, Reals, Simplex, flatten_set
 
 N = 4
 RNG = np.random.default_rng(7)

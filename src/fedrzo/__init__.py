@@ -11,6 +11,8 @@ import types
 
 import lazy_loader
 
+from fedrzo.errors import nearest
+
 __version__ = "0.1.0"
 
 _find, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -25,6 +27,4 @@ def __getattr__(name: str) -> object:
     """Return a public name, importing where it lives; of another, say which one is nearest."""
     if name in __all__:
         return _find(name)
-    from fedrzo.errors import nearest
-
     raise AttributeError(f"{name}: fedrzo has no such name{nearest(name, __all__)}")

@@ -2,7 +2,7 @@
 
 import sys
 
-from fedrzo.cli import main
+from fedrzo.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedrzo as fz
-from fedrzo.catchup import Missed
-from fedrzo.directions import VERSION
-from fedrzo.engines.messages import (
+from fedrzo.engines.messages.messages import (
     Keep,
     Message,
     decode,
@@ -27,7 +25,9 @@ from fedrzo.engines.messages import (
     find_step,
     name_of,
 )
-from fedrzo.engines.wire import WireError, named_tuples, pack, unpack
+from fedrzo.engines.messages.wire import WireError, named_tuples, pack, unpack
+from fedrzo.federation.catch_up import Missed
+from fedrzo.federation.directions import VERSION
 
 
 class Pair(NamedTuple):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedrzo as fz
-from fedrzo.engines.messages import Keep, Message, decode_reply, encode, encode_own
-from fedrzo.engines.node import Memory, Node
-from fedrzo.engines.wire import WireError
-from fedrzo.federation import Roots, private_key
+from fedrzo.engines.messages.messages import Keep, Message, decode_reply, encode, encode_own
+from fedrzo.engines.messages.node import Memory, Node
+from fedrzo.engines.messages.wire import WireError
+from fedrzo.federation.protocol import Roots, private_key
 
 
 @fz.method

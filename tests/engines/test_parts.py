@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.client import Client
-from fedrzo.federation import Roots, private_key
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Roots, private_key
 
 ROOTS = Roots.of(jax.random.key(3))
 SETS = [fz.sets.Box(-1.0, 1.0), fz.sets.Ball(np.zeros(2), 0.5), fz.sets.Box(-2.0, 0.2), fz.sets.Reals()]

@@ -16,7 +16,7 @@ from raycases import assert_same_run, cluster, ray_engine, resumable  # noqa: F4
 from sockets import descendants, listening
 
 import fedrzo as fz
-from fedrzo.smoothing import measure_noise
+from fedrzo.federation.estimators import measure_noise
 from halved import halved
 
 pytestmark = pytest.mark.usefixtures("cluster")

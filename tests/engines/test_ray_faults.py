@@ -15,7 +15,7 @@ from raycases import (
 )
 
 import fedrzo as fz
-from fedrzo.engines.receive import Rules
+from fedrzo.engines.messages.receive import Rules
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

@@ -14,7 +14,7 @@ from raycases import assert_same_run, cluster, ray_engine, resumable  # noqa: F4
 from sockets import name
 
 import fedrzo as fz
-from fedrzo.checkpoint import Checkpoint
+from fedrzo.running.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("cluster")
 OPTIONS = {"key": 4, "clients_per_round": 2, "progress": False}

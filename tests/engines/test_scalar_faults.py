@@ -6,15 +6,15 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import zoo
-from fedrzo.catchup import Either
-from fedrzo.directions import VERSION
-from fedrzo.engines.messages import decode
-from fedrzo.engines.node import Node
-from fedrzo.engines.receive import FederationError
-from fedrzo.engines.session import CheckedSession
-from fedrzo.engines.simulation import cohort
-from fedrzo.engines.wire import pack, unpack
-from fedrzo.federation import private_key
+from fedrzo.engines.messages.messages import decode
+from fedrzo.engines.messages.node import Node
+from fedrzo.engines.messages.receive import FederationError
+from fedrzo.engines.messages.session import CheckedSession
+from fedrzo.engines.messages.wire import pack, unpack
+from fedrzo.engines.simulation.engine import cohort
+from fedrzo.federation.catch_up import Either
+from fedrzo.federation.directions import VERSION
+from fedrzo.federation.protocol import private_key
 from fedrzo.methods import scalars
 from fedrzo.zoo import toys
 from halved import halved

@@ -10,12 +10,12 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import zoo
-from fedrzo.engines import simulation
+from fedrzo.engines.simulation import engine as simulation
 from fedrzo.zoo import toys
 
 SCRIPT = """
 import jax, numpy as np, jax.numpy as jnp, fedrzo as fz
-from fedrzo.engines import simulation
+from fedrzo.engines.simulation import engine as simulation
 from fedrzo.zoo import toys
 assert len(jax.devices()) == 8
 method = fz.FedRZOnn(0.02, 0.1, 3)
@@ -49,7 +49,7 @@ print("ok")
 # Rows of rows are shared, too; and of data with a single row a piece, which would not read which row, would end the process.
 SPECIAL = """
 import dataclasses, jax, numpy as np, fedrzo as fz
-from fedrzo.engines import simulation
+from fedrzo.engines.simulation import engine as simulation
 from fedrzo.zoo import toys
 single, problem = simulation.Simulation(jax.devices()[:1]), toys.quadratic(4, 50)
 for method in (fz.FedRZOnn(0.02, 0.1, 3), fz.FedRZOnn(0.02, 0.1, 2, directions=2, communication="scalars")):

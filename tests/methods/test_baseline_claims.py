@@ -13,12 +13,12 @@ import pytest
 from scipy import stats
 
 import fedrzo as fz
-from fedrzo.client import Client
+from fedrzo.federation.client import Client
 from fedrzo.methods.fedbioacc import AccState
 from fedrzo.methods.hypergradient import Point
 from fedrzo.methods.local_sgda import SGDAState
-from fedrzo.methods.lower import Constants
 from fedrzo.methods.memfbo import MemState
+from fedrzo.problems.curvature import Constants
 
 CLIENTS, RUNS = 3, 1000
 INTERVAL = stats.chi2.ppf([0.0005, 0.9995], RUNS) / RUNS  # of a mean square: 0.86 to 1.15 of what is expected

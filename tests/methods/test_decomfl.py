@@ -7,9 +7,9 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo.client import Client
-from fedrzo.engines import simulation
-from fedrzo.federation import Roots, path_key
+from fedrzo.engines.simulation import engine as simulation
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.methods.decomfl import direction
 from fedrzo.zoo import toys
 

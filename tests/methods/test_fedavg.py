@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 import fedrzo as fz
 from conformance import Case, suite
 from fedrzo.data import load
-from fedrzo.engines import simulation
-from fedrzo.methods.lower import Constants
+from fedrzo.engines.simulation import engine as simulation
+from fedrzo.problems.curvature import Constants
 from fedrzo.zoo import make, toys
 
 LAMBDA = 0.05

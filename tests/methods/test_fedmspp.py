@@ -7,7 +7,7 @@ from test_fedavg import case, unequal
 
 import fedrzo as fz
 from conformance import suite
-from fedrzo.client import Client
+from fedrzo.federation.client import Client
 from fedrzo.zoo import toys
 
 test_conformance = suite(case(fz.FedMSPP(1.0, 0.2, 5, 2), proximal=0.5, stepsize=0.1, local_steps=3))

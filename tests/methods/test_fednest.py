@@ -8,8 +8,8 @@ import coupled
 import fedrzo as fz
 from conformance import Case, suite
 from fedrzo.engines.loop import LoopSession
-from fedrzo.engines.simulation import Simulation
-from fedrzo.federation import Roots, path_key
+from fedrzo.engines.simulation.engine import Simulation
+from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.zoo import bilevel, minimax
 
 CHANGES = {"stepsize": 0.04, "lower_stepsize": 0.08, "local_steps": 3, "lower_local_steps": 2, "lower_rounds": 3,

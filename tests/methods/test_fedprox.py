@@ -11,7 +11,7 @@ from test_fedavg import case, unequal
 
 import fedrzo as fz
 from conformance import suite
-from fedrzo.client import Client
+from fedrzo.federation.client import Client
 from fedrzo.zoo import toys
 
 test_conformance = suite(

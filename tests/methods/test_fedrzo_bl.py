@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo import directions
-from fedrzo.client import Client
-from fedrzo.federation import Roots, path_key
+from fedrzo.federation import directions
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.methods.lower import close
 from fedrzo.methods.lower import run_lower as solve
 from quadratics import CLIENTS, DATA, LOWER, Q, exact_y, optimum, quadratic, upper
@@ -92,8 +92,8 @@ def lower_distance(method, r=0, points=1, target=None, **changes):
 
     from typing import Any, NamedTuple
 
-    from fedrzo.constants import lower_level
-    from fedrzo.engines.simulation import Simulation
+    from fedrzo.engines.simulation.engine import Simulation
+    from fedrzo.problems.curvature import lower_level
 
     class State(NamedTuple):
         x: Any
@@ -243,7 +243,7 @@ def test_implicit_lipschitz_constants_of_lemma_2():
 
 
 def test_number_of_lower_rounds_may_grow_without_recompiling():
-    from fedrzo.engines import simulation
+    from fedrzo.engines.simulation import engine as simulation
 
     problem = quadratic()
     before = simulation.TRACES[0]

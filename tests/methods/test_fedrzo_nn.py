@@ -7,9 +7,9 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo import directions
-from fedrzo.client import Client
-from fedrzo.federation import Roots, path_key
+from fedrzo.federation import directions
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.zoo import toys
 
 

@@ -8,10 +8,10 @@ from scipy import stats
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo import directions
-from fedrzo.client import Client
-from fedrzo.federation import Roots, path_key
-from fedrzo.smoothing import estimate_one_sided
+from fedrzo.federation import directions
+from fedrzo.federation.client import Client
+from fedrzo.federation.estimators import estimate_one_sided
+from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.zoo import toys
 
 

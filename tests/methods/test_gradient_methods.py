@@ -9,7 +9,7 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo.methods.lower import Constants
+from fedrzo.problems.curvature import Constants
 from fedrzo.zoo import toys
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import pytest
 
 import coupled
 import fedrzo as fz
-from fedrzo.client import Client
+from fedrzo.federation.client import Client
 from fedrzo.methods.hypergradient import Oracles, Point, into_ball
 from fedrzo.zoo import bilevel
 

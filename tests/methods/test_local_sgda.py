@@ -9,7 +9,7 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo.engines.simulation import Simulation
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.zoo import minimax
 
 OPTIMUM = -3.9023248  # of the toy

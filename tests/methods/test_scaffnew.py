@@ -12,10 +12,9 @@ from test_scaffold import CLIENTS, DIM, SIZES, bottom, bowls, case, distance, pi
 
 import fedrzo as fz
 from conformance import suite
-from fedrzo.constants import client_smoothness, single_level
-from fedrzo.engines import simulation
-from fedrzo.federation import Roots, path_key
-from fedrzo.methods.lower import Constants
+from fedrzo.engines.simulation import engine as simulation
+from fedrzo.federation.protocol import Roots, path_key
+from fedrzo.problems.curvature import Constants, client_smoothness, single_level
 from fedrzo.zoo import logistic, make, toys
 from quadratics import exact_y, optimum
 from quadratics import quadratic as bilevel

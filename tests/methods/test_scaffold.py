@@ -10,7 +10,7 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, declared_evaluations_are_those_that_happen, suite
-from fedrzo.engines import simulation
+from fedrzo.engines.simulation import engine as simulation
 from fedrzo.zoo import logistic, make, toys
 from quadratics import exact_y, optimum
 from quadratics import quadratic as bilevel

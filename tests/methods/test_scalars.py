@@ -11,11 +11,11 @@ import pytest
 import fedrzo as fz
 from conformance import Case, suite
 from fedrzo import zoo
-from fedrzo.client import Client
-from fedrzo.engines import simulation
 from fedrzo.engines.loop import LoopSession
-from fedrzo.engines.node import Memory
-from fedrzo.federation import Roots
+from fedrzo.engines.messages.node import Memory
+from fedrzo.engines.simulation import engine as simulation
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Roots
 from fedrzo.methods import scalars
 from fedrzo.zoo import toys
 from halved import halved

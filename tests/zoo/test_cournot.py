@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 import fedrzo as fz
-from fedrzo.experiments import table4
-from fedrzo.experiments.lab import Lab
+from fedrzo.paper import table4
+from fedrzo.paper.lab import Lab
 from fedrzo.zoo import cournot
 
 

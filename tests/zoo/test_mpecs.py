@@ -6,8 +6,8 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 import fedrzo as fz
+from fedrzo.paper.published import solve
 from fedrzo.zoo import gnash, mpecs
-from fedrzo.zoo.entry import solve
 
 FAST = ["nash1"]
 # Where published: solutions at which the published value must come out, which checks the problem rather than the method.

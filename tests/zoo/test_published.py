@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.experiments import published as experiment
-from fedrzo.experiments.lab import Lab
+from fedrzo.paper import published as experiment
+from fedrzo.paper.lab import Lab
+from fedrzo.paper.published import loss_at, solve
 from fedrzo.zoo import published
-from fedrzo.zoo.entry import loss_at, solve
 
 ENTRIES = published.ENTRIES
 SLOW = [name for name in ENTRIES if name in experiment.LONG]

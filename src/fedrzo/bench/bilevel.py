@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.bench import timing
-from fedrzo.bench.options import Options
 from fedrzo.bench.timing import medians, save
-from fedrzo.engines.simulation import Simulation, SimulationSession
-from fedrzo.federation import Roots, path_key
-from fedrzo.hierarchical import Bilevel
+from fedrzo.compare.options import Options
+from fedrzo.engines.simulation.engine import Simulation, SimulationSession
+from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.methods import FedRZObl, LocalSGD
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.zoo.bilevel import hyper_digits
 
 PROBLEM = "hyper-parameter learning, 20 clients"

@@ -17,10 +17,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrzo import plots
 from fedrzo.bench import replay
-from fedrzo.bench.candidates import LOCAL_STEPS, Candidate, applicable
-from fedrzo.bench.contest import (
+from fedrzo.compare.candidates import LOCAL_STEPS, Candidate, applicable
+from fedrzo.compare.contest import (
     AT_PROJECTION,
     CAP,
     QUICK_CAP,
@@ -32,12 +31,15 @@ from fedrzo.bench.contest import (
     judged_by,
     plain,
 )
-from fedrzo.bench.options import Options
+from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
-from fedrzo.files import write_file
-from fedrzo.picture import NAMES, bytes_unit, prepare, spent
-from fedrzo.results import History, Result, confidence_band
-from fedrzo.spec import slug
+from fedrzo.results import plots
+from fedrzo.results.figure import NAMES, bytes_unit, prepare, spent
+from fedrzo.results.history import History
+from fedrzo.results.result import Result
+from fedrzo.results.statistics import confidence_band
+from fedrzo.running.spec import slug
+from fedrzo.support.files import write_file
 
 PROBLEM = "relu-digits"
 SEEDS = 5

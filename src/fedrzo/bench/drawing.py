@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.extras import require
+from fedrzo.support.extras import require
 
 PANEL = (3.4, 2.7)  # inches
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -16,13 +17,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrzo.bench.options import Options
 from fedrzo.bench.timing import save
-from fedrzo.clientdata import ClientData
-from fedrzo.engines.simulation import Simulation
+from fedrzo.compare.options import Options
+from fedrzo.data.client_data import ClientData
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import FedrzoError
 from fedrzo.methods import FedRZOnn
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.relu import ReluLoss, initial_network
 
 PROBLEM = "a ReLU network, a chunk of clients at a time"
@@ -97,8 +98,6 @@ def measure(chosen: dict[str, int]) -> dict[str, Any]:
 
 def peak_memory() -> int:
     """Return the most memory that this process ever had."""
-    import resource
-
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

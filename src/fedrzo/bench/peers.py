@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrzo.bench.environments import Environment, PeerError, call
-from fedrzo.bench.options import Options
 from fedrzo.bench.timing import save
+from fedrzo.compare.options import Options
 from fedrzo.errors import InputError
 
 PROBLEM = "FedAvg for least squares, 100 clients x 50 samples, d = 20, batch 10, 5 local steps"

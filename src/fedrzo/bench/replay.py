@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.catchup import Either
-from fedrzo.client import Client
-from fedrzo.clientdata import ClientData
-from fedrzo.federation import Roots, weighted_mean
+from fedrzo.data.client_data import ClientData
+from fedrzo.federation.catch_up import Either
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Roots, weighted_mean
 from fedrzo.methods import FedRZOnn
 from fedrzo.methods.scalars import take
-from fedrzo.problems import Nonsmooth
-from fedrzo.run import run
+from fedrzo.problems.nonsmooth import Nonsmooth
+from fedrzo.running.run import run
 from fedrzo.zoo.relu import ReluLoss, initial_network
 
 PIXELS, NEURONS = 3 * 32 * 32, 100  # n = 307,300

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.bench.traces import scaled_distance
-from fedrzo.clientdata import ClientData
-from fedrzo.hierarchical import Bilevel
+from fedrzo.data.client_data import ClientData
 from fedrzo.methods import FedRZObl, FedRZOnn, LocalSGD
-from fedrzo.problems import Nonsmooth
-from fedrzo.run import sweep
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.nonsmooth import Nonsmooth
+from fedrzo.running.run import sweep
 
 DIM, SMOOTHING = 4, 0.5
 RUNS, QUICK_RUNS = 400, 200

@@ -20,15 +20,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedrzo import plots, theory
+from fedrzo import theory
 from fedrzo.bench import scaling, traces
 from fedrzo.bench.drawing import figure, interval
 from fedrzo.bench.moments import second_moments
-from fedrzo.bench.options import Options
 from fedrzo.bench.shared import QUICK_RUNS, directions
+from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
-from fedrzo.files import write_file
-from fedrzo.results import confidence_band
+from fedrzo.results import plots
+from fedrzo.results.statistics import confidence_band
+from fedrzo.support.files import write_file
 
 PROBLEM = "closed forms"
 SEEDS = 16

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.files import write_file
-from fedrzo.hardware import cores
+from fedrzo.support.files import write_file
+from fedrzo.support.hardware import cores
 
 
 def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:

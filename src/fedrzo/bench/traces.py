@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import betainc
 
 from fedrzo import zoo
-from fedrzo.client import Client
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
+from fedrzo.federation.client import Client
 from fedrzo.methods import FedRZOnn
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 
 LONGEST = 64  # local steps of a round, at most, whose consensus is kept apart
 SAMPLES = 8  # of the l1 problem
@@ -60,8 +61,6 @@ def l1(clients: int, dim: int, smoothing: float, distance: float = 2.0) -> Known
     L0 = 1, and neither L0 nor what there is to gain depends on n or m. Smoothed over a ball, |t| has the derivative
     sign(t) P(|u_1| <= |t|/eta), where u_1^2 has a beta distribution.
     """
-    from scipy.special import betainc
-
     half = np.random.default_rng(0).normal(size=(SAMPLES // 2, dim)) * SPREAD / np.sqrt(dim)
     samples = np.concatenate([half, -half])  # symmetric, so that 0 is a minimiser
     start = np.full(dim, distance / np.sqrt(dim))

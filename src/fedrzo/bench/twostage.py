@@ -22,11 +22,11 @@ import numpy as np
 
 from fedrzo import vi
 from fedrzo.bench import timing
-from fedrzo.bench.options import Options
 from fedrzo.bench.timing import medians, save, use_cores
-from fedrzo.engines.simulation import Simulation
+from fedrzo.compare.options import Options
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.methods import FedRZO2s
-from fedrzo.twostage import TwoStage
+from fedrzo.problems.two_stage import TwoStage
 from fedrzo.vi.trial import solve_once
 from fedrzo.zoo.cournot import DEMAND, cournot
 

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 
 from fedrzo.bench import timing
-from fedrzo.bench.options import Options
 from fedrzo.bench.timing import medians, save, use_cores
-from fedrzo.clientdata import ClientData
-from fedrzo.engines.simulation import Simulation
+from fedrzo.compare.options import Options
+from fedrzo.data.client_data import ClientData
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.methods import FedRZOnn
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.relu import ReluLoss, ReluPair
 
 PROBLEM = "a ReLU network of MNIST's shape"

@@ -9,16 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedrzo.data.files import fault
-from fedrzo.data.parse import (
-    Part,
-    read_cifar,
-    read_idx,
-    read_libsvm,
-    read_members,
-    reading,
-    scaled,
-    scikit_learn,
-)
+from fedrzo.data.parse import Part, read_cifar, read_idx, read_libsvm, read_members, reading, scaled, scikit_learn
 from fedrzo.data.sources import SOURCES
 from fedrzo.errors import InputError
 

@@ -17,7 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrzo.errors import InputError, MissingExtraError
+from fedrzo.errors import InputError
+from fedrzo.support.extras import require
 
 Part: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int32]]
 """Samples, one per row, and their labels."""
@@ -46,11 +47,7 @@ def reading(path: Path) -> Iterator[None]:
 
 def scikit_learn() -> ModuleType:
     """Return `sklearn.datasets`."""
-    try:
-        import sklearn.datasets
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("this data set needs scikit-learn; run pip install 'fedrzo[data]'") from error
-    return sklearn.datasets
+    return require("sklearn.datasets", "data")
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fedrzo.extras import require
+from fedrzo.support.extras import require
 
 DAYS = 365
 HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -23,7 +23,7 @@ from fedrzo.deploy.credentials import make_authority, make_node_key
 from fedrzo.deploy.processes import ProcessError, Processes, ending_in_order, executable, free_ports, wait_for_port
 from fedrzo.deploy.server import OUTCOME
 from fedrzo.errors import FedrzoError, InputError
-from fedrzo.results import Result
+from fedrzo.results.result import Result
 
 HOST = "127.0.0.1"
 CONNECTION = "fedrzo"

@@ -1,7 +1,7 @@
 """What a node does: it builds its own part of the problem, answers the server's messages, and remembers in a file.
 
 A request comes from the node's own ClientApp: what the server wrote of the run, the node's settings, and where the problem is.
-Messages are bytes (`fedrzo.engines.wire`); an error in the user's code is an answer that says so.
+Messages are bytes (`fedrzo.engines.messages.wire`); an error in the user's code is an answer that says so.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import jax.numpy as jnp
 
 from fedrzo.deploy import parts
 from fedrzo.deploy.credentials import write_secret
-from fedrzo.engines.messages import encode_error
-from fedrzo.engines.node import Node
-from fedrzo.engines.remote import look
-from fedrzo.engines.wire import pack, unpack
+from fedrzo.engines.messages.messages import encode_error
+from fedrzo.engines.messages.node import Node
+from fedrzo.engines.messages.remote import look
+from fedrzo.engines.messages.wire import pack, unpack
 from fedrzo.errors import InputError
-from fedrzo.federation import Roots, private_key
-from fedrzo.files import write_file
-from fedrzo.health import warn_of_long_steps
+from fedrzo.federation.protocol import Roots, private_key
 from fedrzo.methods.base import Method
-from fedrzo.monitor import worst_distance
-from fedrzo.pytrees import on_host
-from fedrzo.startup import check_start
-from fedrzo.userfile import UserFile
+from fedrzo.problems.monitor import worst_distance
+from fedrzo.problems.start import check_start
+from fedrzo.running.health import warn_of_long_steps
+from fedrzo.running.problem_file import UserFile
+from fedrzo.support.files import write_file
+from fedrzo.support.pytrees import on_host
 
 KEPT = 4  # experiments that a worker keeps at hand
 ROUNDS = 100  # whose step sizes a node looks at: it does not know how many will be run

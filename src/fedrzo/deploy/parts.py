@@ -14,13 +14,13 @@ import jax
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.data.client_data import ClientData, Sampler
 from fedrzo.errors import InputError
-from fedrzo.hierarchical import Bilevel
 from fedrzo.methods.base import Method
-from fedrzo.problems import set_family
-from fedrzo.pytrees import traced
-from fedrzo.userfile import UserFile
+from fedrzo.problems.base import set_family
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.running.problem_file import UserFile
+from fedrzo.support.pytrees import traced
 
 Settings = Mapping[str, Any]
 

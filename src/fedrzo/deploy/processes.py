@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from fedrzo.errors import FedrzoError
-from fedrzo.extras import require
+from fedrzo.support.extras import require
 
 GRACE = 5.0  # seconds between asking processes to stop and making them
 

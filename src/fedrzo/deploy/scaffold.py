@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from fedrzo.errors import InputError
-from fedrzo.userfile import UserFile
+from fedrzo.running.problem_file import UserFile
 
 PACKAGE = "federation"
 ROUNDS = 10

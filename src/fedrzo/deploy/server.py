@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.checkpoint import NAME
 from fedrzo.deploy import parts
 from fedrzo.deploy.node import find_method
 from fedrzo.engines.flower import Flower, Post
-from fedrzo.engines.receive import FederationError, Rules
+from fedrzo.engines.messages.receive import FederationError, Rules
 from fedrzo.errors import FedrzoError, InputError
-from fedrzo.files import check_writable, write_file
-from fedrzo.job import Row
-from fedrzo.problems import INSIDE
-from fedrzo.results import Result
-from fedrzo.run import run
-from fedrzo.userfile import UserFile
+from fedrzo.problems.base import INSIDE
+from fedrzo.results.result import Result
+from fedrzo.running.checkpoint import NAME
+from fedrzo.running.job import Row
+from fedrzo.running.problem_file import UserFile
+from fedrzo.running.run import run
+from fedrzo.support.files import check_writable, write_file
 
 OUTCOME = "outcome.json"  # how a run ended, for those who started it
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from fedrzo.engines.flower import Flower
 from fedrzo.engines.loop import Loop
-from fedrzo.engines.ray import Ray
-from fedrzo.engines.receive import Event, FederationError
-from fedrzo.engines.simulation import Simulation
+from fedrzo.engines.messages.receive import Event, FederationError
+from fedrzo.engines.ray.engine import Ray
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import InputError, nearest
 
 ENGINES = {engine.name: engine for engine in (Simulation, Loop, Ray, Flower)}

@@ -14,11 +14,11 @@ from typing import Any
 import jax
 
 from fedrzo.engines.loop import only
-from fedrzo.engines.receive import FederationError, Rules
-from fedrzo.engines.remote import RemoteSession
-from fedrzo.engines.wire import WireError, unpack
+from fedrzo.engines.messages.receive import FederationError, Rules
+from fedrzo.engines.messages.remote import RemoteSession
+from fedrzo.engines.messages.wire import WireError, unpack
 from fedrzo.errors import InputError
-from fedrzo.extras import require
+from fedrzo.support.extras import require
 
 POLL = 0.2  # seconds between two looks for replies
 GRACE = 10.0  # seconds for which a node that comes back may still be given a message that nobody waits for any more

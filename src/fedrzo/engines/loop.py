@@ -10,14 +10,14 @@ from typing import Any
 
 import jax
 
-from fedrzo.catchup import as_received
-from fedrzo.engines.messages import Message, decode, decode_reply, encode_reply
-from fedrzo.engines.node import Memory, Node
-from fedrzo.engines.session import MessageSession
+from fedrzo.engines.messages.messages import Message, decode, decode_reply, encode_reply
+from fedrzo.engines.messages.node import Memory, Node
+from fedrzo.engines.messages.session import MessageSession
 from fedrzo.errors import InputError
-from fedrzo.federation import Reply, private_key
+from fedrzo.federation.catch_up import as_received
+from fedrzo.federation.protocol import Reply, private_key
 from fedrzo.methods.base import Method
-from fedrzo.pytrees import on_host
+from fedrzo.support.pytrees import on_host
 
 PyTree = Any
 

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import directions
-from fedrzo.catchup import Missed
-from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, at, check_zeroth_order, count, method, set_fields, static
+from fedrzo.federation import directions
+from fedrzo.federation.catch_up import Missed
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, at, check_zeroth_order, method, set_fields, static
+from fedrzo.support.numbers import Schedule, count
 
 
 class Model(NamedTuple):

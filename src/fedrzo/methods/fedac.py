@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, at, method, static
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at, method, static
 from fedrzo.methods.lower import GradientMethod, Plan, curvature_at, local_schedule
+from fedrzo.problems.curvature import single_level
+from fedrzo.support.numbers import Schedule
 
 
 class FedACState(NamedTuple):
@@ -65,8 +67,6 @@ class FedAC(GradientMethod):
         """Estimate the constants; the coupling needs mu even where a stepsize is given."""
         if self.constants is not None:
             return self
-        from fedrzo.constants import single_level
-
         return dataclasses.replace(self, constants=single_level(problem))
 
     def plan(self, r: Any) -> Plan:

@@ -20,12 +20,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import FULL, Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, at, count, method, positive, set_fields, static
+from fedrzo.federation.client import FULL, Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at, method, set_fields, static
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import GradientState, Plan, local_schedule
+from fedrzo.problems.curvature import single_level
+from fedrzo.support.numbers import Schedule, count, positive
 
 # Powers and quotients of whole numbers may miss a whole number by rounding (of float32, where x is); this much is forgiven.
 ROUNDING = 1e-6
@@ -94,8 +96,6 @@ class FedAvg(LocalSGD):
         """Estimate the constants that are needed and not given; no strong convexity is asked for where mu is not used."""
         if self.constants is not None or self.schedule in (None, "LUPA-SGD"):
             return super().prepare(problem)
-        from fedrzo.constants import single_level
-
         return dataclasses.replace(self, constants=single_level(problem, convex=False))
 
     def rounds_for(self, problem: Any) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 
-from fedrzo.client import Client
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, State, at, batch, count, method, positive, set_fields, static
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, State, at, batch, method, set_fields, static
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 @method

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
-from fedrzo.federation import Federation, Reply
-from fedrzo.hierarchical import Minimax
-from fedrzo.methods.base import Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at, batch, method, set_fields, static
 from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full, constant_or_none
+from fedrzo.problems.bilevel import Minimax
+from fedrzo.problems.curvature import lower_level
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 class NestState(NamedTuple):
@@ -55,8 +57,6 @@ class Nested(HypergradientMethod):
         """Note whether the indirect term vanishes, and set the series' step to 1/l where none was given."""
         minimax, step = isinstance(problem, Minimax), self.neumann_stepsize
         if step is None and not minimax:
-            from fedrzo.constants import lower_level
-
             step = 1 / lower_level(problem).smoothness
         return dataclasses.replace(self, minimax=minimax, neumann_stepsize=step)  # type: ignore[type-var]
 

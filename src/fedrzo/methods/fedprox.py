@@ -11,10 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
 from fedrzo.errors import InputError
-from fedrzo.methods.base import Schedule, method, set_fields, static
+from fedrzo.federation.client import Client
+from fedrzo.methods.base import method, set_fields, static
 from fedrzo.methods.fedavg import FedAvg
+from fedrzo.support.numbers import Schedule
 
 STRAGGLE = 2**31 - 1  # the stream of a client's key that its coin is drawn from: no local step has this index
 

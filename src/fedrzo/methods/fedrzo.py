@@ -9,8 +9,9 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from fedrzo.arguments import check_fit, named
 from fedrzo.methods.base import Method, at
+from fedrzo.support.arguments import check_fit, named
+from fedrzo.theory.problem import prescribed
 
 
 class FedRZO(Method):
@@ -37,8 +38,6 @@ class FedRZO(Method):
                 are estimated, with a warning.
             fields: other fields of the method.
         """
-        from fedrzo.theory.problem import prescribed
-
         # Here, since it takes time to estimate constants.
         filled_in = dict.fromkeys(("stepsize", "smoothing", "local_steps"))
         check_fit(cls.__name__, inspect.signature(cls.__init__), (cls,), filled_in | fields)

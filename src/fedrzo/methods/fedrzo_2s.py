@@ -12,22 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import directions, vi
-from fedrzo.client import Client, take_steps
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import (
-    Schedule,
-    State,
-    at,
-    check_zeroth_order,
-    method,
-    set_fields,
-    static,
-)
+from fedrzo import vi
+from fedrzo.federation import directions
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.estimators import slope
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import State, at, check_zeroth_order, method, set_fields, static
 from fedrzo.methods.scalarplan import check_communication
 from fedrzo.methods.scalars import SendsScalars
-from fedrzo.smoothing import slope
-from fedrzo.twostage import TwoStage, check_solver
+from fedrzo.problems.two_stage import TwoStage, check_solver
+from fedrzo.support.numbers import Schedule
 
 LONG_RUN = 1000  # iterations, at least, after which lower solutions are looked at
 FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, and the estimate does not either

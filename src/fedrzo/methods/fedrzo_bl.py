@@ -13,18 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import directions
-from fedrzo.catchup import Either, Missed
-from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Gathered, Reply, weighted_mean
-from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import Schedule, at, check_zeroth_order, count, method, set_fields, static
+from fedrzo.federation import directions
+from fedrzo.federation.catch_up import Either, Missed
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.estimators import slope
+from fedrzo.federation.protocol import Federation, Gathered, Reply, weighted_mean
+from fedrzo.methods.base import at, check_zeroth_order, method, set_fields, static
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower
 from fedrzo.methods.scalarplan import Record, check_communication, planned
 from fedrzo.methods.scalars import SendsScalars, initial_state, lost_track, padded, take
-from fedrzo.smoothing import slope
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.curvature import lower_level
+from fedrzo.support.numbers import Schedule, count
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
 WILD = 1e8  # a lower solution, or a bound on its error, as large as this is divergence
@@ -116,8 +118,6 @@ class FedRZObl(LowerClosing, SendsScalars):
         needed = self.closing or hasattr(self.lower, "constants")
         if self.constants is not None or not needed or getattr(problem.lower_fn, "is_blackbox", False):
             return self
-        from fedrzo.constants import lower_level
-
         constants = lower_level(problem)
         lower = self.lower
         if getattr(lower, "constants", constants) is None:

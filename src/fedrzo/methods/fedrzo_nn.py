@@ -10,22 +10,13 @@ from typing import Any
 
 import jax
 
-from fedrzo.client import FULL, Client, take_steps
-from fedrzo.federation import Federation, Reply
-from fedrzo.hardware import has_cuda
-from fedrzo.methods.base import (
-    Schedule,
-    State,
-    at,
-    check_zeroth_order,
-    count,
-    method,
-    set_fields,
-    static,
-)
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.estimators import estimate
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import State, at, check_zeroth_order, method, set_fields, static
 from fedrzo.methods.scalarplan import check_communication
 from fedrzo.methods.scalars import SendsScalars
-from fedrzo.smoothing import estimate
+from fedrzo.support.numbers import Schedule, count
 
 
 @method
@@ -74,26 +65,8 @@ class FedRZOnn(SendsScalars):
         def step(k: Any, sample: Any, keys: jax.Array, x: jax.Array) -> jax.Array:
             return self.local_step(client, k, sample, keys, x)[0]
 
-        def plain(x: jax.Array) -> jax.Array:
-            return take_steps(client, key, steps, self.batch_size, step, x, also=self.draw)  # line 4; and 5: xi_{i,k}
-
-        def fused(x: jax.Array) -> jax.Array:
-            return take_steps(client, key, steps, self.batch_size, step, x, also=self.draw, together=kernel)
-
-        kernel = self.kernel(client, x)
-        if kernel is None:
-            x = plain(x)
-        else:  # what is drawn ahead is drawn on a GPU
-            x = jax.lax.platform_dependent(x, cuda=fused, default=plain) if client.ahead is None else fused(x)
+        x = take_steps(client, key, steps, self.batch_size, step, x, also=self.draw)  # line 4; and 5: xi_{i,k}
         return Reply(x, **self.counts(client, steps, 0))
-
-    def kernel(self, client: Client, x: jax.Array) -> Any:
-        """Return several steps at once, where a GPU is at work and the problem's `pair` has a kernel for them; else None."""
-        offered = getattr(getattr(client.level, "pair_fn", None), "kernel", None)
-        simple = client.level.sets.free and self.directions == 1 and self.batch_size != FULL
-        if offered is None or not simple or not has_cuda() or jax.device_count() > 1:
-            return None
-        return offered(client, x, self.batch_size, at(self.stepsize, client.own_round), self.smoothing)
 
     def local_step(
         self, client: Client, k: Any, sample: Any, keys: jax.Array, x: jax.Array

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 
-from fedrzo.client import Client, take_steps
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, State, at, check_zeroth_order, count, method, set_fields, static
-from fedrzo.smoothing import estimate_one_sided
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.estimators import estimate_one_sided
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, State, at, check_zeroth_order, method, set_fields, static
+from fedrzo.support.numbers import Schedule, count
 
 
 @method

@@ -1,7 +1,7 @@
 """What the parts of a method must return. They are looked at here, whatever engine calls them.
 
 So who writes a method of their own is told in one line what is wrong with it. What client steps return is looked at where they
-are run: see `fedrzo.federation.run_step`.
+are run: see `fedrzo.federation.protocol.run_step`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.arguments import call_part, check_arrays, kind, mismatch
 from fedrzo.errors import InputError
-from fedrzo.results import LOWER_COLUMNS, taken
+from fedrzo.support.arguments import call_part, check_arrays, kind, mismatch
+from fedrzo.support.columns import LOWER_COLUMNS, taken
 
 
 def guard(cls: type) -> None:

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import FULL, Client, check_batch_size
 from fedrzo.errors import InputError
-from fedrzo.hierarchical import Bilevel
-from fedrzo.methods.base import Method, at, constant, positive, set_fields
+from fedrzo.federation.client import FULL, Client, check_batch_size
+from fedrzo.methods.base import Method, at, set_fields
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.support.numbers import constant, positive
 
 PyTree = Any
 

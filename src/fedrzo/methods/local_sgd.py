@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import FULL, Client, take_steps
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, at, method, static
+from fedrzo.federation.client import FULL, Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at, method, static
 from fedrzo.methods.lower import GradientMethod, GradientState, Plan, local_schedule
+from fedrzo.support.numbers import Schedule
 
 
 @method

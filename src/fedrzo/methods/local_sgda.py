@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.hierarchical import Minimax
-from fedrzo.methods.base import Method, Schedule, at, batch, count, method, positive, set_fields, static
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, at, batch, method, set_fields, static
+from fedrzo.problems.bilevel import Minimax
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 class SGDAState(NamedTuple):

@@ -9,44 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client, check_batch_size
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, at, batch, count, positive, set_fields
-from fedrzo.problems import Nonsmooth
-
-FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
-VISIBLE = 1e-7  # a step as long as this, relative to 1 + what it may be, shows curvature and not rounding
-CHANGED = 1e-3  # relative: what curvature must differ by to be corrected, so that rounding corrects nothing
-ROOM = 1.2  # by how much a corrected smoothness exceeds the steepest curvature seen
-AT_ONCE = (
-    10.0  # the factor by which one closing step may correct: one that a lost client falsified must not decide for ever
-)
-
-
-class Constants(NamedTuple):
-    """What the schedules of the theory are made of.
-
-    Attributes:
-        modulus: mu, the strong convexity of the loss.
-        smoothness: L, the Lipschitz constant of its gradient.
-        clients: m.
-        dim: n, the dimension of the upper level (of the problem itself where there is none).
-    """
-
-    modulus: Any
-    smoothness: Any
-    clients: Any
-    dim: Any
-
-    @property
-    def kappa(self) -> Any:
-        """The condition number."""
-        return self.smoothness / self.modulus
-
-    def contraction(self) -> Any:
-        """Return the factor by which a gradient step of length 2/(mu+L) brings the solution closer."""
-        return (self.smoothness - self.modulus) / (self.smoothness + self.modulus)
+from fedrzo.federation.client import Client, check_batch_size
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, at, batch, set_fields
+from fedrzo.problems.curvature import correct, single_level
+from fedrzo.problems.nonsmooth import Nonsmooth
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 class Plan(NamedTuple):
@@ -117,8 +86,6 @@ class GradientMethod(Method):
         """Estimate the constants that the schedules need, where the user gave none."""
         if self.constants is not None or (self.stepsize is not None and self.schedule is None):
             return self
-        from fedrzo.constants import single_level
-
         return dataclasses.replace(self, constants=single_level(problem))  # type: ignore[type-var]
 
     def steps(self, r: Any) -> Any:
@@ -233,7 +200,7 @@ def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> C
 
     For a step of length a from y to z = P(y - a g), (y - z)/a - g is normal to Y at z, so that (y - z)/a - g + g(z) is an element
     of the sum of gradient and normal cone there, and its length over mu bounds ||z - y*||, whatever a is. The bound is as good as
-    mu is: estimated ones (see `fedrzo.constants`) hold near x0, and gradients over a sampler's draws are themselves estimates.
+    mu is: estimated ones (see `problems.curvature`) hold near x0, and gradients over a sampler's draws are themselves estimates.
     """
     mu, L = curvature
     step = 2 / (mu + L)
@@ -242,24 +209,6 @@ def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> C
     residual = jnp.linalg.norm((y - new) / step - gradient + ahead)
     corrected = correct(curvature, new - y, ahead - gradient)
     return Closing(new, residual / corrected[0], corrected)
-
-
-def correct(curvature: Any, moved: jax.Array, change: jax.Array) -> jax.Array:
-    """Return mu and L, made to agree with how much the gradient changed along a step.
-
-    They were measured where the run began, and the lower level may be steeper or flatter where x has come to. Steps that are too
-    long grow along the steepest direction, and slow ones last along the flattest, so that a closing step shows just these.
-    """
-    mu, L = curvature
-    length = jnp.linalg.norm(moved)
-    seen = length > VISIBLE * (1 + jnp.linalg.norm(change) / L)
-    safe = jnp.where(seen, length, 1)
-    steepest = jnp.where(seen, jnp.linalg.norm(change) / safe, 0)
-    flattest = jnp.where(seen, jnp.vdot(change, moved) / safe**2, jnp.inf)
-    L = jnp.where(steepest > (1 + CHANGED) * L, jnp.minimum(ROOM * steepest, AT_ONCE * L), L)
-    lowest = jnp.maximum(jnp.maximum(flattest, FLOOR * L), mu / AT_ONCE)
-    mu = jnp.where(flattest < (1 - CHANGED) * mu, jnp.minimum(mu, lowest), mu)
-    return jnp.stack([mu, L])
 
 
 class LowerClosing:

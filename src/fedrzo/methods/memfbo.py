@@ -11,17 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, at, batch, count, method, positive, set_fields, static
-from fedrzo.methods.hypergradient import (
-    HypergradientMethod,
-    Oracles,
-    length,
-    local_sum,
-    positive_or_none,
-    retreat,
-)
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at, batch, method, set_fields, static
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, length, local_sum, positive_or_none, retreat
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 class MemState(NamedTuple):

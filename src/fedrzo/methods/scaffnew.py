@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.client import FULL, Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, State, at, batch, constant, count, method, set_fields, static
-from fedrzo.methods.lower import Constants, Plan
+from fedrzo.federation.client import FULL, Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, State, at, batch, method, set_fields, static
+from fedrzo.methods.lower import Plan
+from fedrzo.problems.curvature import Constants, client_smoothness, single_level
+from fedrzo.support.numbers import Schedule, constant, count
 
 # Where the common coin branches off the key of a call; larger than any client's id, whose keys branch off there too.
 COIN = np.uint32(0xC0111E57)
@@ -70,8 +72,6 @@ class Scaffnew(Method):
         """Estimate the constants where something is to be made of them."""
         if self.constants is not None or (self.stepsize is not None and self.probability is not None):
             return self
-        from fedrzo.constants import client_smoothness, single_level
-
         # Between two averages a client is alone with its own curvature, which may be far above the mean's.
         constants = single_level(problem)._replace(smoothness=client_smoothness(problem))
         return dataclasses.replace(self, constants=constants)

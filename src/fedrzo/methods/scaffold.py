@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client, take_steps
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Method, Schedule, at, batch, constant, count, method, positive, set_fields, static
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import Method, at, batch, method, set_fields, static
+from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
 class ScaffoldState(NamedTuple):

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.pytrees import nbytes
 from fedrzo.sets.base import Pytree
 from fedrzo.sets.basic import Reals
 from fedrzo.sets.family import SetFamily, stack_sets
+from fedrzo.support.pytrees import nbytes
 
 KEPT = 64  # rounds on record, at most
 WAYS = ("vectors", "scalars", "auto")

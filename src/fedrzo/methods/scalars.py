@@ -5,8 +5,9 @@ replays its steps from the keys, and averages: the iterates are those of vectors
 private, only the client can take its steps: it sends its x.
 
 Downwards, what all clients sent in a round is a record. A client that kept an old average is sent the records that it missed, or
-the average itself where that is less (`fedrzo.catchup.Missed`), and replays everybody's steps. Every `CHECK` rounds it compares
-a checksum: if what it rebuilt is not what the server has to the last bit, it sends its x, and all are sent the average anew.
+the average itself where that is less (`federation.catch_up.Missed`), and replays everybody's steps. Every `CHECK` rounds it
+compares a checksum: if what it rebuilt is not what the server has to the last bit, it sends its x, and all are sent the average
+anew.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.catchup import Either, Missed
-from fedrzo.client import Client, take_steps
-from fedrzo.compiling import unsplit
-from fedrzo.federation import Federation, Reply
+from fedrzo.federation.catch_up import Either, Missed
+from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.estimators import from_slopes
+from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State
 from fedrzo.methods.fedrzo import FedRZO
 from fedrzo.methods.scalarplan import KEPT, Record, Scalars, planned
-from fedrzo.smoothing import from_slopes
+from fedrzo.support.compiling import unsplit
 
 CHECK = 50  # rounds between two comparisons of checksums
 

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedrzo.client import Client
 from fedrzo.errors import InputError
-from fedrzo.federation import Federation, Reply
-from fedrzo.methods.base import Schedule, at, batch, constant, count, method, positive, set_fields, static
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at, batch, method, set_fields, static
 from fedrzo.methods.hypergradient import (
     HypergradientMethod,
     Oracles,
@@ -26,6 +26,7 @@ from fedrzo.methods.hypergradient import (
     retreat,
     start,
 )
+from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
 @method

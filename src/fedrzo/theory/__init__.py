@@ -6,8 +6,8 @@
 constants are unknown, `estimate` finds intervals for them on samples.
 """
 
-from fedrzo.estimates import Estimates, EstimateWarning, Interval, estimate
 from fedrzo.theory.equilibrium import TwoStagePlan, twostage
+from fedrzo.theory.estimates import Estimates, EstimateWarning, Interval, estimate
 from fedrzo.theory.implicit import (
     BilevelPlan,
     DimensionExponents,

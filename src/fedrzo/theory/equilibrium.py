@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedrzo.arguments import told
-from fedrzo.methods.base import constant, whole
+from fedrzo.support.arguments import told
+from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fedrzo.arguments import told
-from fedrzo.methods.base import constant, whole
+from fedrzo.support.arguments import told
+from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 

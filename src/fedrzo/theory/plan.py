@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fedrzo.errors import InputError
-from fedrzo.methods.base import constant, whole
+from fedrzo.support.numbers import constant, whole
 
 LEVY = math.sqrt(2 * math.pi)  # of Levy concentration on the sphere, which bounds an estimate's second moment
 FAR = 10**40  # iterations: a target that takes more than this is taken to be out of reach

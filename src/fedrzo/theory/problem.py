@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedrzo.arguments import told
-from fedrzo.constants import check_sign
 from fedrzo.errors import InputError, nearest
-from fedrzo.estimates import Estimates, estimate
-from fedrzo.hierarchical import Bilevel
-from fedrzo.problems import Problem
+from fedrzo.problems.base import Problem
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.curvature import check_sign
+from fedrzo.problems.two_stage import TwoStage
+from fedrzo.support.arguments import told
 from fedrzo.theory.equilibrium import twostage
+from fedrzo.theory.estimates import Estimates, estimate
 from fedrzo.theory.implicit import bilevel
 from fedrzo.theory.plan import Plan
 from fedrzo.theory.single import nonsmooth
-from fedrzo.twostage import TwoStage
 
 SMOOTHING = 0.1
 TINY = 1e-6  # the Lipschitz constant of a loss that is flat wherever it was looked at

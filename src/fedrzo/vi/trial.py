@@ -10,7 +10,7 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.vi.base import Solution, Solver, reached
-from fedrzo.vi.constants import Constants
+from fedrzo.vi.spectrum import Constants
 
 STEPS = 1000
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from fedrzo import data as datasets
 from fedrzo import sets
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.hierarchical import Bilevel
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.zoo.labels import known_signs, knows
 from fedrzo.zoo.relu import split_rows
 

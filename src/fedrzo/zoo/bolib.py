@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.hierarchical import Bilevel
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.sets import Box, Halfspace, Polyhedron
 from fedrzo.zoo.entry import bilevel
 

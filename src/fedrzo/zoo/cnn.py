@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import data as datasets
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.labels import knows, numbered
 from fedrzo.zoo.relu import split_rows
 

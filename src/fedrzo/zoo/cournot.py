@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets, vi
-from fedrzo.clientdata import ClientData, Sampler
+from fedrzo.data.client_data import ClientData, Sampler
 from fedrzo.errors import InputError
-from fedrzo.twostage import TwoStage
+from fedrzo.problems.two_stage import TwoStage
 
 DEMAND = (7.5, 12.5)
 LEADER_CAP = 10.0

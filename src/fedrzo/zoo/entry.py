@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.clientdata import ClientData
-from fedrzo.hierarchical import Bilevel
+from fedrzo.data.client_data import ClientData
 from fedrzo.methods import Method
-from fedrzo.problems import Problem
-from fedrzo.run import run
+from fedrzo.problems.base import Problem
+from fedrzo.problems.bilevel import Bilevel
 
 Terms = Callable[[jax.Array, jax.Array], tuple[jax.Array, ...]]
 
@@ -50,40 +49,6 @@ class Entry:
     def smoothing(self) -> float:
         """The method's smoothing, by which infeasibility is judged."""
         return float(self.method.smoothing)  # type: ignore[attr-defined]
-
-
-def solve(entry: Entry, seed: int = 0) -> dict[str, Any]:
-    """Run an entry's method and judge what it found.
-
-    Args:
-        entry: what to solve.
-        seed: of the run.
-
-    Returns:
-        `name`; `published`; `ours`, the loss at the projection of the last x, with an accurate lower-level solution;
-        `infeasibility`, the distance from the last x to that projection; `gap`, (ours - published) relative to the
-        larger of |published| and what there was to gain from the start.
-    """
-    problem = entry.make()
-    result = run(entry.method, problem, entry.rounds, key=seed, eval_every=entry.rounds, progress=False)
-    x, feasible = (np.asarray(problem.layout.ravel(point)) for point in (result.x, result.x_feasible))
-    first = entry.scale * float(result.history["loss"][0])
-    distance = float(np.linalg.norm(x - feasible))
-    # The run's last row is the loss at x already; evaluating anew costs seconds of compilation.
-    ours = entry.scale * (loss_at(problem, feasible) if distance > 0 else float(result.history["loss"][-1]))
-    return {
-        "name": entry.name,
-        "published": entry.published,
-        "ours": ours,
-        "infeasibility": distance,
-        "gap": (ours - entry.published) / max(abs(entry.published), first - entry.published),
-    }
-
-
-def loss_at(problem: Problem, x: np.ndarray) -> float:
-    """Return the loss at a flat x, with an accurate lower-level solution."""
-    with problem.precision():
-        return float(jax.jit(lambda problem, x: problem.evaluate(x)["loss"])(problem, jnp.asarray(x)))
 
 
 class Shared:

@@ -17,9 +17,9 @@ import numpy as np
 
 from fedrzo import data as datasets
 from fedrzo import sets
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.hierarchical import Minimax
+from fedrzo.problems.bilevel import Minimax
 from fedrzo.zoo.relu import Parameters, initial_network, network, sizes_of, split_rows
 
 CLASSES = 10

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.clientdata import Sampler
-from fedrzo.twostage import TwoStage
+from fedrzo.data.client_data import Sampler
+from fedrzo.problems.two_stage import TwoStage
 
 COSTS = np.array([10.0, 8.0, 6.0, 4.0, 2.0])
 BETAS = np.array([1.2, 1.1, 1.0, 0.9, 0.8])

@@ -14,9 +14,9 @@ import numpy as np
 from scipy.special import expit
 
 from fedrzo import data as datasets
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError, nearest
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.bilevel import logistic as logistic_loss
 from fedrzo.zoo.labels import known_signs, knows
 

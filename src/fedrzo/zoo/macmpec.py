@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.hierarchical import Bilevel
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.sets import Ball, Box, Halfspace, Intersection, Simplex
 from fedrzo.zoo.entry import bilevel
 

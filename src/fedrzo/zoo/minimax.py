@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.hierarchical import Minimax
+from fedrzo.problems.bilevel import Minimax
 
 WAVE = 1.0  # amplitude of the nonconvex part of `ncsc`
 

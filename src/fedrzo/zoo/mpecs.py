@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets, vi
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.methods import FedRZO2s
-from fedrzo.twostage import TwoStage
+from fedrzo.problems.two_stage import TwoStage
 from fedrzo.zoo.entry import Entry
 from fedrzo.zoo.gnash import OUTPUT, GnashLoss, GnashMap
 

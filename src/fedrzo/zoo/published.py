@@ -11,12 +11,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.hierarchical import Bilevel, Minimax
 from fedrzo.methods import FedRZObl
+from fedrzo.problems.bilevel import Bilevel, Minimax
 from fedrzo.sets import Box
 from fedrzo.zoo import bolib, macmpec
 from fedrzo.zoo.entry import Entry, Shared, Terms, bilevel, shares
-from fedrzo.zoo.entry import solve as solve
 
 INF = np.inf
 

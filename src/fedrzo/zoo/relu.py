@@ -6,7 +6,7 @@ factor |S_i| is carried along as a fixed value of each client, so that the paper
 it; a number takes its place, for sums over minibatches of that many samples. Rows of Z are neurons (the paper writes columns).
 How ten classes become two is not printed: even against odd. With `beta`, softplus takes the place of ReLU in what is minimised,
 and the ReLU loss is monitored as `relu_loss`. With `pair=True` both losses of an estimate share their products (`ReluPair`),
-which rounds differently; on a GPU a kernel then takes the steps.
+which rounds differently.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import data as datasets
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 
 Parameters = dict[str, jax.Array]
 
@@ -69,25 +69,6 @@ class ReluPair:
         rows = (x["Z"] * v["Z"]) @ jnp.ones(images.shape[1], images.dtype)  # sums, which XLA is slower at on a CPU
         penalty = jnp.sum(rows) + jnp.sum(x["w"] * v["w"])
         return size / 2 * errors + 2 * self.regularisation * penalty
-
-    def kernel(
-        self, client: Any, x: jax.Array, batch_size: int, stepsize: Any, smoothing: Any, interpret: bool = False
-    ) -> Any:
-        """Return several local steps of FedRZO_nn by kernels, a `fedrzo.client.Together`; None where x does not fit.
-
-        Args:
-            client: whose steps.
-            x: where they begin.
-            batch_size: samples of each.
-            stepsize: gamma.
-            smoothing: eta.
-            interpret: whether to run the kernel without a GPU, slowly.
-        """
-        try:
-            from fedrzo.kernels import fused  # here, since it imports what only a GPU needs
-        except ImportError:  # a JAX without Pallas's Triton backend
-            return None
-        return fused.relu(client, x, batch_size, self.regularisation, stepsize, smoothing, interpret)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReluPair) and vars(self) == vars(other)

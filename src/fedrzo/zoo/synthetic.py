@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.labels import knows, numbered
 
 TRAINING = 0.9  # the share of each client's samples that it trains on

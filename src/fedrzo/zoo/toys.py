@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.clientdata import ClientData
+from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.problems import Nonsmooth
+from fedrzo.problems.nonsmooth import Nonsmooth
 
 
 def squared_distance(x: jax.Array, batch: jax.Array) -> jax.Array:

@@ -1,6 +1,0 @@
-"""`check`: look at a problem before it is solved, and say in words what was found."""
-
-from fedrzo.check.examine import check, usual_method
-from fedrzo.check.report import Finding, Report
-
-__all__ = ["Finding", "Report", "check", "usual_method"]

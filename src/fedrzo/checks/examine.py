@@ -1,0 +1,99 @@
+"""The order in which things are looked at, and what happens where one of them fails."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from fedrzo.checks.constants_report import constants
+from fedrzo.checks.losses import losses
+from fedrzo.checks.parts import data, sets, start
+from fedrzo.checks.report import NOTE, PROBLEM, Finding, Report
+from fedrzo.checks.trial import trial
+from fedrzo.errors import FedrzoError, InputError
+from fedrzo.methods import METHODS
+from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import telling
+from fedrzo.problems.start import check_start, feasible_start
+from fedrzo.running.health import warn_of_long_steps
+from fedrzo.running.run import Case
+from fedrzo.support.arguments import told
+
+# Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
+USUAL: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
+ROUNDS = 200
+
+
+def usual_method(problem: Problem) -> Any:
+    """Return the method that a problem is solved by where none is named."""
+    return METHODS[problem.usual](**USUAL)
+
+
+@told(seed="key")
+def check(problem: Any, method: Any = None, rounds: int | None = None, key: int = 0) -> Report:
+    """Look at a problem before it is solved: shapes, sizes, sets, the loss, the lower level, a few rounds and their cost.
+
+    Args:
+        problem: any of the four classes.
+        method: what it is to be solved by; the usual method for its class if not given.
+        rounds: of the run that bytes and time are predicted for; 200 if not given.
+        key: a seed.
+
+    Returns:
+        One finding for each thing that was looked at; `report.ok` says whether the problem can be solved as it is.
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+    if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 2**32:
+        raise InputError(f"key: found {key!r}; pass a whole number from 0 to 2**32 - 1")
+    method = usual_method(problem) if method is None else method
+    rounds = ROUNDS if rounds is None else rounds
+    report = functools.partial(Report, repr(problem), repr(method), rounds)
+    findings: list[Finding] = []
+    try:
+        Case([method], problem, [jax.random.key(key)], rounds, None, 1)
+    except FedrzoError as error:
+        return report((Finding.of_message(PROBLEM, str(error), "method", error),))
+    with problem.precision():
+        for look in _looks(problem, method, rounds, key):
+            found = _guarded(look)
+            findings += found
+            if any(finding.level == PROBLEM and finding.error is not None for finding in found):
+                break  # what comes after would fail in the same way
+    return report(tuple(findings))
+
+
+def _looks(problem: Any, method: Any, rounds: int, key: int) -> Iterator[Callable[[], list[Finding]]]:
+    """Yield what is to be looked at; later looks rely on earlier ones having gone well."""
+    yield lambda: start(problem)
+    yield lambda: data(problem, method)
+    moved: list[Any] = []
+    yield lambda: moved.append(feasible_start(problem)) or []  # type: ignore[func-returns-value]
+    [problem] = moved
+    yield lambda: sets(problem, method)
+    yield lambda: warn_of_long_steps([method], problem, rounds) or []  # type: ignore[func-returns-value]
+    yield lambda: check_start(problem, method) or []  # type: ignore[func-returns-value]
+    yield lambda: losses(problem, method, key)
+    yield lambda: constants(problem, key)
+    yield lambda: trial(problem, method, rounds, key)
+
+
+def _guarded(look: Callable[[], list[Finding]]) -> list[Finding]:
+    """Return what a look finds, with its warnings as notes; an error is a finding too."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            with telling():
+                found = look()
+        except FedrzoError as error:
+            found = [Finding.of_message(PROBLEM, str(error), "problem", error)]
+        except Exception as error:
+            found = [
+                Finding(PROBLEM, "problem", f"{type(error).__name__}: {' '.join(str(error).split())}", error=error)
+            ]
+    notes = dict.fromkeys(str(warning.message) for warning in warned if issubclass(warning.category, UserWarning))
+    return [Finding.of_message(NOTE, text, "problem") for text in notes] + found

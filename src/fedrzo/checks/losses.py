@@ -1,0 +1,180 @@
+"""What loss values tell: whether they are finite around x0, depend on x and on the batch, are means, and can be repeated."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.checks.report import NOTE, OK, PROBLEM, Finding
+from fedrzo.federation.client import Client
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.mistakes import FAR, Values, no_mean, usable
+from fedrzo.problems.two_stage import TwoStage
+
+CLIENTS = 12  # looked at, at most
+SAMPLES = 4  # of each; more where clients are few: all labels alike would hide that a loss mixes samples up
+IN_ALL = 24  # samples, at least
+DIRECTIONS = 3
+SHARP = 1.5  # the power that second differences grow by: 2 where a loss is smooth, 1 across a kink
+
+
+def losses(problem: Any, method: Any, key: int) -> list[Finding]:
+    """Look at the loss at x0, as far from it as the method's smoothing, and farther."""
+    smoothing = float(getattr(method, "smoothing", 0.01))
+    points = _points(np.asarray(problem.x0), smoothing, key)
+    values = _look(problem, points, key)
+    again = _look(problem, points, key) if is_blackbox(problem.loss_fn) else None
+    found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values)]
+    found.append(_mean(values, again, points.dtype))
+    if not problem.hierarchical:
+        found.append(_shape(values, points.dtype))
+    elif type(problem) is Bilevel:  # of a minimax problem, both levels have one loss
+        found.append(lower_mean(problem, smoothing, key))
+    if again is not None:
+        found.append(_repeatable(values, again, problem.dim, smoothing))
+    return [finding for finding in found if finding is not None]
+
+
+def _points(x: np.ndarray, smoothing: float, key: int) -> np.ndarray:
+    """Return x0; x0 + v and x0 - v at once and twice the smoothing, direction by direction; and two points far away."""
+    noise = np.random.default_rng(key).normal(size=(DIRECTIONS, x.size))
+    units = noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    around = [sign * scale * smoothing * unit for unit in units for scale in (1, 2) for sign in (1, -1)]
+    return (x + np.array([0 * units[0], *around, FAR * units[0], -FAR * units[0]])).astype(x.dtype)
+
+
+def _look(problem: Any, points: np.ndarray, key: int, lower: bool = False) -> Values:
+    clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
+    at = jnp.asarray(points, float if problem.hierarchical else None)
+    found = _values(
+        problem, at, jnp.asarray(clients), jax.random.key(key), _samples(problem, clients.size, lower), lower
+    )
+    return Values(*(None if part is None else np.asarray(part, np.float64) for part in found))
+
+
+def _samples(problem: Any, clients: int, lower: bool) -> int:
+    if isinstance(problem, TwoStage):
+        return 2  # scenarios come one at a time, so that nothing can mix them up, and each takes a lower solve at every point
+    dear = is_blackbox(problem.lower_fn if lower else problem.loss_fn)
+    return SAMPLES if dear else max(SAMPLES, IN_ALL // clients)
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _values(problem: Any, points: jax.Array, clients: jax.Array, key: jax.Array, samples: int, lower: bool) -> Values:
+    """Return losses at points x; or of the lower level at x0, at points y."""
+    level = problem.lower_level(jnp.asarray(problem.x0, float)) if lower else problem
+    value = _over_points(level, points)
+
+    def one(i: jax.Array) -> Values:
+        batch = Client.of(level, i).sample(jax.random.fold_in(key, i), samples)
+        drawn, *fixed = (batch,) if level.data.fixed is None else batch
+        each = jax.tree.map(lambda leaf: leaf[:, None], drawn)
+        singles = jax.lax.map(lambda sample: value((sample, *fixed) if fixed else sample), each)
+        return Values(singles, None if isinstance(problem, TwoStage) else value(batch))
+
+    return jax.lax.map(one, clients)
+
+
+def _over_points(level: Any, points: jax.Array) -> Callable[[Any], jax.Array]:
+    """Return the function of a batch that gives the loss at each point, with lower solutions where there are any."""
+    if isinstance(level, TwoStage):
+        return lambda batch: jnp.mean(level.implicit(points, batch, level.monitor)[0], axis=1)
+    if isinstance(level, Bilevel):
+        solutions = jax.vmap(level.solve_lower)(points)
+        return lambda batch: jax.vmap(level.value, (0, 0, None))(points, solutions, batch)
+    return lambda batch: jax.vmap(level.value, (0, None))(points, batch)
+
+
+def _finite(values: Values, smoothing: float) -> Finding:
+    near = values.singles[:, :, :-2]
+    bad = int(np.sum(~np.isfinite(near)))
+    facts = {"values": near.size, "bad": bad}
+    if bad:
+        text = (
+            f"{bad} of {near.size} values up to {2 * smoothing:g} from x0 are not finite, and a method asks there; move x0 into "
+            "the loss's domain, make the smoothing smaller, or let the loss return a large number outside"
+        )
+        return Finding(PROBLEM, "loss", text, facts)
+    return Finding(OK, "loss", f"finite at x0 and wherever it was asked up to {2 * smoothing:g} from it", facts)
+
+
+def _depends_on_x(values: Values, smoothing: float) -> Finding | None:
+    change = np.abs(values.singles - values.singles[:, :, :1])
+    near, far = (float(np.nanmax(part)) for part in (change[:, :, :-2], change[:, :, -2:]))
+    facts = {"near": near, "far": far}
+    if near == 0 and far == 0:
+        text = f"it has the same value at x0, up to {2 * smoothing:g} from it and {FAR:g} away; check that it uses x"
+        return Finding(PROBLEM, "loss", text, facts)
+    if near == 0:
+        text = f"it has the same value wherever it was asked up to {2 * smoothing:g} from x0: no step goes anywhere from there; "
+        return Finding(NOTE, "loss", text + "use a larger smoothing, or another x0", facts)
+    return None
+
+
+def _depends_on_batch(values: Values) -> Finding | None:
+    if float(np.nanmax(np.ptp(values.singles, axis=(0, 1)))) > 0:
+        return None
+    text = (
+        "it has the same value for every sample of every client; check that it uses the batch, and that samples differ"
+    )
+    return Finding(NOTE, "loss", text)
+
+
+def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
+    """Say whether the loss is a mean over its batch; values that are not finite are told of elsewhere."""
+    if values.together is None or not usable(values).any():
+        return None
+    found = no_mean(values, 0.0 if again is None else 4 * _apart(values, again), dtype)
+    if found is None:
+        return Finding(OK, "loss", "a mean over its batch, as it should be")
+    facts = {"together": found.together, "mean": found.mean}
+    return Finding(PROBLEM if found.moves else NOTE, "loss", found.text, facts)
+
+
+def lower_mean(problem: Any, smoothing: float, key: int) -> Finding | None:
+    """Look at the lower loss in the same way, around y0; what does not change with y has no effect."""
+    points = _points(np.asarray(problem.y0), smoothing, key)
+    values = _look(problem, points, key, lower=True)
+    again = _look(problem, points, key, lower=True) if is_blackbox(problem.lower_fn) else None
+    found = _mean(values, again, np.float64)
+    return dataclasses.replace(found, about="lower") if found is not None and found.level == PROBLEM else None
+
+
+def _apart(values: Values, again: Values) -> float:
+    return float(np.nanmax(np.abs(values.singles - again.singles)))
+
+
+def _shape(values: Values, dtype: Any) -> Finding | None:
+    """Tell a kink from a curve by how second differences grow when the distance is doubled."""
+    base = values.singles[:, :, :1]
+    sides = values.singles[:, :, 1:-2].reshape(*base.shape[:2], DIRECTIONS, 2, 2)
+    second = np.abs(sides.sum(axis=-1) - 2 * base[..., None]).sum(axis=(0, 1, 2))
+    noise = 100 * np.finfo(dtype).eps * float(np.abs(values.singles).sum())
+    if not np.all(second > noise):
+        return None  # linear, or too small a distance to tell
+    power = float(np.log2(second[1] / second[0]))
+    facts = {"power": power}
+    if power > SHARP:
+        text = "it looks smooth near x0; where it has a gradient, a first-order method needs fewer steps"
+        return Finding(OK, "loss", text, facts)
+    return Finding(
+        OK, "loss", "it has kinks, or jumps, near x0: the case for methods that use loss values alone", facts
+    )
+
+
+def _repeatable(values: Values, again: Values, dim: int, smoothing: float) -> Finding:
+    difference = _apart(values, again)
+    if difference == 0:
+        return Finding(OK, "blackbox", "it gives the same value when asked twice")
+    text = (
+        f"it gave values that differ by {difference:.3g} at one point for one sample; an estimate multiplies that by up to "
+        f"{dim / (2 * smoothing):.3g}: fix its seed, or draw its noise from the sample"
+    )
+    return Finding(NOTE, "blackbox", text, {"difference": difference})

@@ -1,0 +1,107 @@
+"""What can be seen without calling a loss: the starting point, the clients' data, and the sets."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.checks.report import NOTE, OK, Finding
+from fedrzo.data.client_data import ClientData
+from fedrzo.problems.base import INSIDE
+from fedrzo.problems.map_curvature import measure
+from fedrzo.problems.mistakes import IGNORED, ignores_key
+from fedrzo.problems.two_stage import EMPTY, TwoStage
+from fedrzo.theory.estimates import ball
+
+UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
+POINTS = 8  # around x0, at which Y is looked at
+
+
+def start(problem: Any) -> list[Finding]:
+    """Say what x and y are."""
+    found = [_point("x0", problem.layout)]
+    if problem.hierarchical:
+        found.append(_point("y0", problem.lower_layout))
+    return found
+
+
+def _point(name: str, layout: Any) -> Finding:
+    shapes = [list(shape) for shape in layout.shapes]
+    parts = f"{layout.size} number{'s' * (layout.size > 1)}" + (f" in {len(shapes)} arrays" if len(shapes) > 1 else "")
+    return Finding(
+        OK, name, f"{parts}, {layout.dtype}", {"size": layout.size, "shapes": shapes, "dtype": str(layout.dtype)}
+    )
+
+
+def data(problem: Any, method: Any) -> list[Finding]:
+    """Say what clients have, and whether they or a batch are out of proportion."""
+    if not isinstance(problem.data, ClientData):
+        return [_sampler(problem)]
+    sizes = np.asarray(problem.data.sizes)
+    low, high = int(sizes.min()), int(sizes.max())
+    facts = {"clients": problem.clients, "smallest": low, "largest": high}
+    each = f"{low}" if low == high else f"{low} to {high}"
+    found = [Finding(OK, "data", f"{problem.clients} clients with {each} samples each", facts)]
+    if high > UNEQUAL * low and problem.weights == "uniform":
+        text = (
+            f"the largest client has {high / low:.3g} times the samples of the smallest, and both count alike; pass "
+            'weights="samples" if each sample should'
+        )
+        found.append(Finding(NOTE, "weights", text, {"ratio": high / low}))
+    batch = getattr(method, "batch_size", 1)
+    if isinstance(batch, int) and batch > low:
+        text = f'{batch} samples are drawn, with replacement, from as few as {low}; "full" takes each of them once'
+        found.append(Finding(NOTE, "batch_size", text, {"batch_size": batch, "smallest": low}))
+    return found
+
+
+def _sampler(problem: Any) -> Finding:
+    facts = {"clients": problem.clients}
+    if ignores_key(problem.data):
+        return Finding(NOTE, "Sampler", IGNORED, facts)
+    return Finding(OK, "data", f"{problem.clients} clients, whose samples are drawn when needed", facts)
+
+
+def sets(problem: Any, method: Any) -> list[Finding]:
+    """Say which sets there are, and whether Y is empty near x0; that x0 is inside has been seen to before."""
+    found = []
+    if not problem.sets.free:
+        shared = "one set for all clients" if problem.sets.identical else f"{problem.clients} private sets"
+        found.append(Finding(OK, "constraint", f"{shared}; they have a point in common", {"kinds": problem.sets.kinds}))
+    if problem.hierarchical and (problem.lower_set is not None or problem.lower_set_fn is not None):
+        found.append(_lower_set(problem, float(getattr(method, "smoothing", 0.01))))
+    return found
+
+
+def _lower_set(problem: Any, radius: float) -> Finding:
+    """Look at Y where a method will: as far from x0 as its smoothing."""
+    points = jnp.asarray(ball(np.asarray(problem.x0), radius, POINTS, 0), float)
+    violation = _lower_violation if isinstance(problem, TwoStage) else _level_violation
+    broken = np.array([float(violation(problem, x)) for x in points])
+    empty = int(np.sum(broken > (EMPTY if isinstance(problem, TwoStage) else INSIDE)))
+    facts = {"points": POINTS, "empty": empty, "radius": radius}
+    if not empty:
+        return Finding(
+            OK, "lower_constraint", f"Y(x) is not empty at x0 and {POINTS - 1} points up to {radius:g} away", facts
+        )
+    text = (
+        f"Y(x) is empty at {empty} of {POINTS} points up to {radius:g} from x0, and a run that gets there stops; give a "
+        "lower_domain on which it is not, or start elsewhere"
+    )
+    return Finding(NOTE, "lower_constraint", text, facts)
+
+
+def _lower_violation(problem: Any, x: jax.Array) -> float:
+    moved = copy.copy(problem)
+    moved.x0 = x
+    return measure(moved).violation
+
+
+@jax.jit
+def _level_violation(problem: Any, x: jax.Array) -> jax.Array:
+    level = problem.lower_level(x)
+    return level.sets.violation(0, level.sets.project(0, jnp.asarray(problem.y0, float)))

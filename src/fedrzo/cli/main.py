@@ -1,0 +1,215 @@
+"""The command line. Results go to standard output, everything else to standard error; bad input exits with 2.
+
+What needs JAX is imported inside the commands, so that `--help` and completion are quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json as jsonlib
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedrzo.cli import deploy, output, solve
+from fedrzo.cli.commands import (
+    Command,
+    Data,
+    Json,
+    Out,
+    Quiet,
+    Resume,
+    Rounds,
+    Seed,
+    Seeds,
+    Settings,
+    execute,
+    note,
+    one_of,
+)
+from fedrzo.cli.reproduce import reproduce
+from fedrzo.errors import FedrzoError, InputError, nearest
+from fedrzo.running.built_in import built_in
+
+BENCHES = ("methods", "theory", "zo", "communication", "peers", "growth", "bilevel", "twostage")
+
+# Every usage error of typer is of this class, whichever click typer brings along.
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    help="Federated optimisation from loss values alone.", rich_markup_mode=None, pretty_exceptions_enable=False
+)
+app.add_typer(deploy.app, name="deploy")
+
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="NAME|SPEC.toml", help="A built-in spec, or a file.", autocompletion=one_of(built_in())),
+]
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the command line; return its exit status."""
+    arguments = sys.argv[1:] if args is None else args
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            return int(app(args=arguments or ["--help"], prog_name="fedrzo", standalone_mode=False) or 0)
+    except USAGE_ERROR as error:
+        return _fail(_usage(error))
+    except FedrzoError as error:
+        return _fail(str(error))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("fedrzo"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    del version  # its callback does the work
+
+
+@app.command("list", cls=Command)
+def list_(json: Json = False) -> None:
+    """List problems, methods and built-in specs."""
+    from fedrzo import methods, zoo
+    from fedrzo.running.spec import Spec
+
+    known = {
+        "problems": zoo.describe(),
+        "methods": {name: (cls.__doc__ or "").strip().splitlines()[0] for name, cls in methods.METHODS.items()},
+        "specs": {name: Spec.read(name).title for name in built_in()},
+    }
+    if json:
+        output.print_json(known)
+        return
+    width = max(len(name) for lines in known.values() for name in lines)
+    for kind, lines in known.items():
+        print(f"{kind}:")
+        for name, line in lines.items():
+            print(f"  {name:{width}}  {line}")
+
+
+@app.command(cls=Command)
+def run(
+    source: Source,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    data: Data = None,
+    out: Out = None,
+    resume: Resume = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run an experiment: every variant of a spec."""
+    from fedrzo.running.experiment import tasks
+    from fedrzo.running.spec import Spec
+
+    given = {"run.seed": seed, "run.rounds": rounds, "problem.data": data and jsonlib.dumps(str(data))}
+    changes = [f"{key}={value}" for key, value in given.items() if value is not None]
+    spec = Spec.read(source).override(*(settings or []), *changes)
+    outcomes = execute(tasks(spec), seeds, out, resume, quiet, spec)
+    output.report(spec.title, outcomes, seeds, json)
+
+
+for command in (solve.new, solve.check, solve.solve, reproduce):
+    app.command(cls=Command)(command)
+
+
+@app.command(cls=Command)
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `reproduce --out` or `run --out` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="The page; DIR/report.html unless given.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write one page on what a folder holds: figures, tables, claims. It opens offline."""
+    import dataclasses
+
+    from fedrzo.paper.report.page import write
+
+    written = write(folder, out)
+    if json:
+        output.print_json({**dataclasses.asdict(written), "file": str(written.file)})
+    else:
+        print(written)
+
+
+@app.command(cls=Command)
+def bench(
+    name: Annotated[
+        str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.", autocompletion=one_of(BENCHES))
+    ],
+    problem: Annotated[
+        str | None,
+        typer.Argument(
+            help="For methods and communication: a problem of `fedrzo list`, or FILE.py[:NAME]; relu-digits if not given."
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each setting; 5, for theory 16.")] = None,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the table, the figure and the histories there.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small budget.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Compare methods on one problem, at equal evaluations and at equal bytes; the theorems with runs; vectors with scalars."""
+    if name not in BENCHES:
+        raise InputError(f"bench: found {name!r}{nearest(name, BENCHES)}")
+    import importlib
+
+    from fedrzo.compare.options import Options
+
+    module = importlib.import_module("fedrzo.compare.methods" if name == "methods" else f"fedrzo.bench.{name}")
+    runs = module.SEEDS if seeds is None else seeds
+    options = Options(problem or module.PROBLEM, runs, budget, seed or 0, out, quick, progress=not quiet)
+    with contextlib.redirect_stdout(sys.stderr):
+        found = module.run(options)
+    if out is not None and (written := sorted(map(str, out.iterdir()))):
+        note(f"wrote {', '.join(written)}", quiet)
+    if json:
+        output.print_json(found)
+        return
+    output.print_rows(f"{name}: {found['problem']}", module.table(found))
+    print("\n".join(module.remarks(found)))
+
+
+def _usage(error: Any) -> str:
+    """Return a usage error in the words of the other errors."""
+    where = error.ctx.command_path if error.ctx else "fedrzo"
+    if error.ctx and error.message.startswith("No such option"):
+        known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
+        return f"{error.option_name}: {where} has no such option{nearest(error.option_name, known)}"
+    if error.ctx and (found := re.match("No such command '(.*?)'", error.message)):
+        return f"{found[1]}: {where} has no such command{nearest(found[1], error.ctx.command.commands)}"
+    return f"{error.format_message().rstrip('.')} (see {where} --help)"
+
+
+def _fail(message: str) -> int:
+    print(f"fedrzo: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"fedrzo: warning: {' '.join(str(message).split())}", file=sys.stderr)

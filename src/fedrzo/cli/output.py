@@ -1,0 +1,125 @@
+"""What commands print on standard output: a small table, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedrzo.paper.record import Record
+    from fedrzo.results.result import Result
+    from fedrzo.running.experiment import Outcome
+
+
+def report(title: str, outcomes: list[Outcome], seeds: int | None, as_json: bool) -> None:
+    """Print the outcomes of some tasks.
+
+    As JSON, a single task gives `{"history": {column: [...]}}`, several give `{"variants": [{"label", "history"}, ...]}`;
+    with seeds, `history` is a list of such histories.
+    """
+    notes = _notes(outcomes)
+    if not as_json:
+        print_table(title, outcomes)
+        print(*notes, sep="\n", end="\n" * bool(notes))
+        return
+    print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr)
+    entries = [{"label": outcome.label, "history": _histories(outcome, seeds)} for outcome in outcomes]
+    print_json({"variants": entries} if len(entries) > 1 else {"history": entries[0]["history"]})
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object on one line; what JSON cannot hold, the infinities and NaN of a diverged run, becomes null."""
+    print(json.dumps(_finite(content), allow_nan=False))
+
+
+def print_table(title: str, outcomes: list[Outcome]) -> None:
+    """Print one row per task: the loss at the end, and what it cost."""
+    columns = _columns([result for outcome in outcomes for result in outcome.results])
+    rows = [[outcome.label, *(_cell(outcome.results, name) for name in columns)] for outcome in outcomes]
+    print_rows(title, [["", *columns.values()], *rows])
+
+
+def print_records(records: list[Record]) -> None:
+    """Print the tables of some reproductions, then the verdict on each claim."""
+    from fedrzo.paper.claims import summary
+
+    for record in records:
+        for table in record.tables:
+            print_rows(f"{record.name}: {table.title}", table.rows)
+        if record.claims:
+            print_rows(f"{record.name}: {record.title}", summary(record.claims))
+
+
+def print_rows(title: str, rows: list[list[str]]) -> None:
+    """Print a table whose first row holds the names of its columns."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for i, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+    for row in rows[1:]:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _notes(outcomes: list[Outcome]) -> list[str]:
+    """Return what the results say about their ends, one line each."""
+    from fedrzo.results.text import together
+
+    notes = [(outcome.label, together([result.notes for result in outcome.results])) for outcome in outcomes]
+    return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes for text in texts]
+
+
+def _histories(outcome: Outcome, seeds: int | None) -> Any:
+    histories = [result.history.to_dict() for result in outcome.results]
+    return histories[0] if seeds is None else histories
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _columns(results: list[Result]) -> dict[str, str]:
+    """Return what a table shows of some results, and its headings: what is zero for all of them is left out."""
+    from fedrzo.results.result import constrained
+    from fedrzo.results.text import AT_FEASIBLE, NAMES
+
+    columns = {"loss": "loss"}
+    if constrained(results):
+        columns["feasibility"] = "feasibility"
+        if all(result.loss_feasible is not None for result in results):
+            columns["loss_feasible"] = AT_FEASIBLE
+    columns |= {"round": "rounds", "bytes": "up + down", "evaluations": "evaluations"}
+    columns |= {name: shown for name, shown in NAMES.items() if any(result.history[name][-1] for result in results)}
+    columns["seconds"] = "seconds"
+    return {name: "\n".join(shown.rsplit(" ", len(shown) > 12)) for name, shown in columns.items()}
+
+
+def _cell(results: list[Result], name: str) -> str:
+    """Return what the seeds of a task ended with in one column."""
+    import numpy as np
+
+    from fedrzo.results.figure import bytes_unit
+    from fedrzo.results.statistics import mean_and_half
+
+    def end(result: Result) -> float:
+        last = result.history.last
+        known = {"bytes": last["upload_bytes"] + last["download_bytes"], "loss_feasible": result.loss_feasible}
+        return float(known[name] if name in known else last[name])  # type: ignore[arg-type]
+
+    ends = np.array([end(result) for result in results])
+    if name in ("loss", "loss_feasible"):
+        return mean_and_half(ends, 5)
+    mean = float(ends.mean())
+    if name == "bytes":
+        factor, unit = bytes_unit(mean)
+        return f"{mean / factor:.4g} {unit}"
+    return {"feasibility": f"{mean:.3g}", "seconds": f"{mean:.1f}"}.get(name, f"{mean:,.0f}")

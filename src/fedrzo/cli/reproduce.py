@@ -1,0 +1,110 @@
+"""The command `reproduce`: the paper's figures and tables, and published problems."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedrzo.cli import output
+from fedrzo.cli.commands import Data, Json, Quiet, Seed, note, one_of
+from fedrzo.errors import InputError, MissingDataError
+
+REPRODUCTIONS = ("fig1", "fig2", "fig3", "fig4", "fig5", "table4", "fig6", "fig7", "published")
+
+
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"What to reproduce: {', '.join(REPRODUCTIONS)}, or all.",
+            autocompletion=one_of((*REPRODUCTIONS, "all")),
+        ),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")
+    ] = False,
+    seed: Seed = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep results there, continue what is there; see `fedrzo report`."),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Reproduce the paper's figures and tables and published numbers, and judge each claim."""
+    if name not in (*REPRODUCTIONS, "all"):
+        raise InputError(f"reproduce: found {name!r}; pass one of {', '.join(REPRODUCTIONS)}, or all")
+    names = REPRODUCTIONS if name == "all" else (name,)
+    with contextlib.redirect_stdout(sys.stderr):
+        experiments = _experiments(names, quick, data, quiet)
+        records = [_reproduce(each, quick, seed or 0, data, out, quiet) for each in experiments.items()]
+    if out is not None:
+        note(f"wrote {', '.join(f'{out / each}/' for each in experiments)}; see `fedrzo report {out}`", quiet)
+    if len(experiments) < len(names):  # said again where it is not overlooked
+        skipped = ", ".join(each for each in names if each not in experiments)
+        note(f"fedrzo: done, but for {skipped}, whose data are not there: see above", quiet=False)
+    if json:
+        shown = {record.name: record.data or record.to_dict() for record in records}
+        output.print_json(shown if name == "all" else shown[name])
+    else:
+        output.print_records(records)
+
+
+def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: bool) -> dict[str, Any]:
+    """Return the experiments of these names whose data are there, having said how long they take, and which are skipped."""
+    import importlib
+
+    from fedrzo.paper.lab import duration
+
+    found = {name: importlib.import_module(f"fedrzo.paper.{name}") for name in names}
+    users: dict[str, list[str]] = {}
+    for name, module in found.items():
+        for needed in getattr(module, "DATA", ()):
+            users.setdefault(needed, []).append(name)
+    for name in _without_data(users, data, alone=len(names) == 1):
+        found.pop(name, None)
+    if len(found) > 1:
+        minutes = sum(module.MINUTES[0 if quick else 1] for module in found.values())
+        note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
+    return found
+
+
+def _without_data(users: dict[str, list[str]], data: Path | None, alone: bool) -> list[str]:
+    """Return which experiments lack their data, and say why; an experiment that was asked for by its name may not.
+
+    Args:
+        users: the experiments that each data set is needed by.
+        data: where the data sets are.
+        alone: whether one experiment was asked for by its name.
+    """
+    from fedrzo.data.files import find
+
+    lacking = []
+    for needed, names in users.items():
+        try:
+            find(needed, data, True)
+        except MissingDataError as error:
+            if alone:
+                raise
+            note(f"fedrzo: skipped {', '.join(names)}: {error}", quiet=False)
+            lacking += names
+    return lacking
+
+
+def _reproduce(
+    experiment: tuple[str, Any], quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool
+) -> Any:
+    from fedrzo.paper.lab import Lab
+
+    name, module = experiment
+    lab = Lab(name, quick, seed, out, None if data is None else str(data), not quiet)
+    try:
+        return module.run(lab)
+    except KeyboardInterrupt:
+        note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
+        raise

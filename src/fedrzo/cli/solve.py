@@ -1,0 +1,174 @@
+"""The commands for a problem of one's own: `new` writes a file to start from, `check` looks at it, `solve` solves it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrzo.cli import new as templates
+from fedrzo.cli import output
+from fedrzo.cli.commands import Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, note
+from fedrzo.errors import DivergedError, InputError
+
+if TYPE_CHECKING:
+    from fedrzo.checks import Report
+    from fedrzo.results.result import Result
+    from fedrzo.running.problem_file import UserFile
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE.py[:NAME]", help="Defines `problem` (or NAME); maybe `method`, `rounds`.")
+]
+FEW = 10  # numbers of x that are shown
+
+
+def new(
+    kind: Annotated[str, typer.Argument(help=f"What kind of problem: {', '.join(templates.KINDS)}.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write; it must not be there yet.")],
+    json: Json = False,
+) -> None:
+    """Write a commented file that states a small problem and runs; to be changed into your own."""
+    written = templates.new(kind, file)
+    following = [f"fedrzo check {written}", f"fedrzo solve {written}"]
+    if json:
+        output.print_json({"file": str(written), "next": following})
+    else:
+        print(f"{written}\ntry it: {' or '.join(following)}")
+
+
+def check(
+    file: File,
+    settings: Settings = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    json: Json = False,
+) -> None:
+    """Look at the problem that a Python file defines, and explain what is found; exits with 2 on a problem."""
+    from fedrzo.running.problem_file import UserFile
+
+    with contextlib.redirect_stdout(sys.stderr):
+        user = UserFile(file)
+        report = _located(user, _checked(user, *_stated(user, settings, rounds), seed or 0))
+    if json:
+        output.print_json(report.to_dict())
+    else:
+        print(report)
+    if not report.ok:
+        raise typer.Exit(2)
+
+
+def solve(
+    file: File,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    out: Out = None,
+    resume: Resume = False,
+    unchecked: Annotated[bool, typer.Option("--no-check", help="Do not look at the problem first.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Solve the problem that a Python file defines, after a look at it."""
+    from fedrzo.running.experiment import Task, check_tasks
+    from fedrzo.running.problem_file import UserFile
+
+    # What the file prints must not end up between the braces of a JSON object.
+    with contextlib.redirect_stdout(sys.stderr):
+        user = UserFile(file)
+        with user.blame():
+            method, length = _stated(user, settings, rounds)
+            task = Task(type(method).__name__, method, user.problem, length, seed or 0)
+            check_tasks([task], seeds, out, resume)
+            note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
+            if not unchecked and not resume:
+                _check_first(_checked(user, method, length, seed or 0), file, seeds, quiet)
+            outcomes = execute([task], seeds, out, resume, quiet)
+    output.report(user.path.name, outcomes, seeds, json)
+    if not json and seeds is None:
+        _print_point(outcomes[0].results[0])
+
+
+def _checked(user: UserFile, method: Any, rounds: int, seed: int) -> Report:
+    from fedrzo.checks import check
+
+    return check(user.problem, method, rounds, seed)
+
+
+def _check_first(report: Report, file: str, seeds: int | None, quiet: bool) -> None:
+    """Show what is worth knowing, and stop at a problem."""
+    for finding in report.notes:
+        note(str(finding), quiet)
+    for found in report.problems:
+        if found.error is None:
+            raise InputError(f"{found.about}: {found.text} (--no-check goes on all the same)")
+        if seeds is None or not isinstance(found.error, DivergedError):  # with other seeds it may go well
+            raise found.error
+    costs = [finding.text for finding in report.findings if finding.about == "costs"]
+    note(" ".join([*costs, f"(fedrzo check {file} tells more)"]), quiet)
+
+
+def _located(user: UserFile, report: Report) -> Report:
+    """Return the report with the line of the file named where an error came from it."""
+
+    def one(finding: Any) -> Any:
+        if finding.error is None:
+            return finding
+        try:
+            with user.blame():
+                raise finding.error
+        except InputError as error:
+            return dataclasses.replace(finding, text=str(error).removeprefix(f"{finding.about}: "))
+        except Exception:
+            return finding
+
+    return dataclasses.replace(report, findings=tuple(map(one, report.findings)))
+
+
+def _stated(user: UserFile, settings: list[str] | None, rounds: int | None) -> tuple[Any, int]:
+    """Return the file's method, or the usual one, with `--set method.FIELD=VALUE` applied; and how many rounds."""
+    from fedrzo.checks.examine import ROUNDS, usual_method
+    from fedrzo.methods import Method
+    from fedrzo.running.spec import changed
+    from fedrzo.support.settings import fields, nest, read_setting
+
+    method = usual_method(user.problem) if user.method is None else user.method
+    if not isinstance(method, Method):
+        raise InputError(f"method: found {type(method).__name__}; set it to fz.FedRZOnn(...) or another method")
+    changes = nest(read_setting(text) for text in settings or [])
+    for key in changes:
+        if key != "method":
+            field = key if key in ("name", *fields(method)) else "FIELD"
+            raise InputError(f"--set {key}: a file's method is all that can be changed; write method.{field}=VALUE")
+    table = changes.get("method", {})
+    if not isinstance(table, dict):
+        raise InputError(f"--set method: found {table!r}; write method.name={table}, or method.FIELD=VALUE")
+    length = next(n for n in (rounds, user.rounds, ROUNDS) if n is not None)
+    return changed(method, table), length
+
+
+def _print_point(result: Result) -> None:
+    """Print x as it was projected, and the lower level's answer to that very x, where they are short enough to be read."""
+    problem = result.problem
+    name = "x" if problem.sets.free else "x_feasible"
+    if problem.dim <= FEW:
+        print(f"{name} = {_plain(result.x_feasible)}")
+    if result.y is not None and problem.lower_layout.size <= FEW:
+        with problem.precision():
+            [y] = problem.lower_solutions(problem.layout.ravel(result.x_feasible)[None])
+        print(f"y = {_plain(y)}, which answers {name}")
+
+
+def _plain(x: Any) -> str:
+    """Return a point in few words."""
+    import jax
+    import numpy as np
+
+    def show(leaf: Any) -> Any:
+        return np.array2string(np.asarray(leaf), precision=5, separator=", ")
+
+    return str(show(x) if jax.tree_util.all_leaves([x]) else jax.tree.map(show, x))

@@ -1,0 +1,143 @@
+"""How `fedrzo bench methods` sets up each method: one table. A new method gets a line here.
+
+Settings are equal where methods can be compared: local steps, batch size, smoothing. What is tuned is the stepsize alone; the
+others are plain choices, not the authors', and are shown with the results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from fedrzo import methods as m
+from fedrzo.errors import InputError
+from fedrzo.methods.base import Method
+from fedrzo.problems.curvature import lower_level
+
+LOCAL_STEPS = 10
+BATCH = 8  # at most; clients with fewer samples set it
+SMOOTHING = 0.01
+HIERARCHICAL_SMOOTHING = 0.1  # errors of a lower solution are multiplied by n / smoothing
+DIRECTIONS = 20  # of FedZO, as its authors have it
+RATIO = 10**0.5  # between neighbours in a grid
+POINTS = 5  # in a grid
+
+# These take the steps of another one where the stepsize is given.
+SAME = {"LocalSGD": "FedAvg", "LFD": "FedAvg"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A method with its settings.
+
+    Attributes:
+        name: its label.
+        method: with the middle of the grid as its stepsize.
+    """
+
+    name: str
+    method: Method
+
+    @property
+    def grid(self) -> list[float]:
+        """The stepsizes that are tried first."""
+        middle = self.method.stepsize  # type: ignore[attr-defined]
+        return [float(f"{middle * RATIO ** (i - POINTS // 2):.3g}") for i in range(POINTS)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a problem says about sensible settings.
+
+    Attributes:
+        problem: what to solve.
+        batch_size: samples per loss value.
+    """
+
+    problem: Any
+    batch_size: int
+
+    @classmethod
+    def of(cls, problem: Any) -> Setting:
+        """Read them off a problem."""
+        sizes = [int(min(data.sizes)) for data in _datas(problem) if hasattr(data, "sizes")]
+        return cls(problem, min([BATCH, *sizes]))
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """Local steps and batch size, the same for all."""
+        return {"local_steps": LOCAL_STEPS, "batch_size": self.batch_size}
+
+    @property
+    def blind(self) -> float:
+        """Where the stepsizes of zeroth-order methods begin: an estimate is about n times as long as its mean."""
+        return float(f"{1 / (self.problem.dim + 4):.2g}")
+
+    @property
+    def lower_stepsize(self) -> float:
+        """Half of 1/L of the lower level, since a client's own loss may be more curved than the mean."""
+        smoothness = self.problem.smoothness
+        if smoothness is None:
+            with self.problem.precision():
+                smoothness = float(lower_level(self.problem).smoothness)
+        return float(f"{0.5 / smoothness:.3g}")
+
+
+def _datas(problem: Any) -> list[Any]:
+    return [getattr(problem, name) for name in ("data", "lower_data") if hasattr(problem, name)]
+
+
+def _fedzo(s: Setting) -> Method:
+    middle = DIRECTIONS / (s.problem.dim + DIRECTIONS)
+    return m.FedZO(float(f"{middle:.2g}"), SMOOTHING, directions=DIRECTIONS, **s.steps)
+
+
+def _local_sgda_momentum(s: Setting) -> Method:
+    damping = 0.2
+    ascent = s.lower_stepsize / damping
+    return m.LocalSGDA(0.3, ascent, momentum=3.0, damping=damping, **s.steps)
+
+
+def _nested(s: Setting) -> dict[str, Any]:
+    return {"lower_stepsize": s.lower_stepsize, "lower_local_steps": LOCAL_STEPS, **s.steps}
+
+
+CANDIDATES: dict[str, Callable[[Setting], Method]] = {
+    "FedRZOnn": lambda s: m.FedRZOnn(s.blind, SMOOTHING, **s.steps),
+    "FedZO": _fedzo,
+    "DeComFL": lambda s: m.DeComFL(s.blind, SMOOTHING / s.problem.dim**0.5, **s.steps),
+    "FedAvg": lambda s: m.FedAvg(0.1, **s.steps),
+    "FedProx": lambda s: m.FedProx(0.1, 0.1, **s.steps),
+    "FedMSPP": lambda s: m.FedMSPP(1.0, 0.1, **s.steps),
+    "FedAC": lambda s: m.FedAC(0.1, **s.steps),
+    "Scaffold": lambda s: m.Scaffold(0.1, **s.steps),
+    "Scaffnew": lambda s: m.Scaffnew(0.1, 1 / LOCAL_STEPS, s.batch_size),
+    "FedRZObl": lambda s: m.FedRZObl(s.blind, HIERARCHICAL_SMOOTHING, **s.steps),
+    "FedNest": lambda s: m.FedNest(0.1, **_nested(s)),
+    "LFedNest": lambda s: m.LFedNest(0.1, **_nested(s)),
+    "SimFBO": lambda s: m.SimFBO(0.1, s.lower_stepsize, **s.steps),
+    "FedBiOAcc": lambda s: m.FedBiOAcc(0.1, s.lower_stepsize, **s.steps),
+    "MemFBO": lambda s: m.MemFBO(0.1, s.lower_stepsize, **s.steps),
+    "LocalSGDA": lambda s: m.LocalSGDA(0.1, s.lower_stepsize, **s.steps),
+    "LocalSGDA, momentum": _local_sgda_momentum,
+    "FedRZO2s": lambda s: m.FedRZO2s(s.blind, HIERARCHICAL_SMOOTHING, **s.steps),
+    "ZSOL": lambda s: m.ZSOL(s.blind, HIERARCHICAL_SMOOTHING, batch_size=s.batch_size),
+}
+
+
+def applicable(problem: Any) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the methods that solve a problem, and why the others of its class do not."""
+    setting, found, refused = Setting.of(problem), [], {}
+    for name, make in CANDIDATES.items():
+        cls = m.METHODS[name.partition(",")[0]]
+        if not isinstance(problem, cls.solves):
+            continue  # of another class of problems: nothing to say
+        try:
+            method = make(setting)
+            method.check(problem)
+        except InputError as error:
+            refused[name] = str(error)
+            continue
+        found.append(Candidate(name, method))
+    return found, refused

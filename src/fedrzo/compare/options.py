@@ -1,0 +1,77 @@
+"""What `fedrzo bench NAME` was asked for; every benchmark's `run` takes one of these."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrzo import zoo
+from fedrzo.errors import InputError
+from fedrzo.running.problem_file import UserFile, is_python
+from fedrzo.support.files import check_writable
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command line; a benchmark says which of them it takes.
+
+    Attributes:
+        problem: a name of the zoo, a user's FILE.py, or the benchmark's own `PROBLEM`.
+        seeds: how many runs of each setting.
+        budget: loss evaluations over all clients; None for the benchmark's own.
+        seed: the first of the seeds.
+        out: a folder for tables, figures and numbers.
+        quick: do less.
+        progress: say on standard error what is going on.
+    """
+
+    problem: str
+    seeds: int
+    budget: int | None = None
+    seed: int = 0
+    out: Path | None = None
+    quick: bool = False
+    progress: bool = True
+
+    def check(self) -> None:
+        """Refuse what makes no sense; last, so that nothing is left behind, see that the folder can be written in."""
+        self.check_seed()
+        if self.budget is not None and self.budget < 1:
+            raise InputError(f"--budget: found {self.budget}; pass a whole number of loss evaluations, at least 1")
+        if self.seeds < 1:
+            raise InputError(f"--seeds: found {self.seeds}; pass a whole number of at least 1")
+        self.check_out()
+
+    def make(self) -> Any:
+        """Return the problem: one of the zoo, or what a Python file defines."""
+        return UserFile(self.problem).problem if is_python(self.problem) else zoo.make(self.problem)
+
+    def check_fixed(self, name: str, problem: str) -> None:
+        """Refuse options that a benchmark of a fixed problem and size does not take."""
+        if self.problem != problem or self.budget is not None or self.seeds != 1:
+            raise InputError(
+                f"bench {name}: it takes no problem, --budget or --seeds; pass --quick for fewer repetitions"
+            )
+        self.check_out()
+
+    def check_seed(self) -> None:
+        """Refuse a negative seed."""
+        if self.seed < 0:
+            raise InputError(f"--seed: found {self.seed}; pass a whole number of at least 0")
+
+    def check_out(self) -> None:
+        """Refuse a folder that cannot be written in."""
+        if self.out is not None:
+            check_writable(self.out, "--out")
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds of the runs."""
+        return list(range(self.seed, self.seed + self.seeds))
+
+    def say(self, text: str) -> None:
+        """Tell what is going on, if that is wanted."""
+        if self.progress:
+            print(text, file=sys.stderr)

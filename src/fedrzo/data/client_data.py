@@ -1,0 +1,302 @@
+"""Where samples come from: `ClientData` (stored samples) and `Sampler` (drawn on demand)."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import InputError
+from fedrzo.support.arguments import call_user
+from fedrzo.support.compiling import in_one_piece
+from fedrzo.support.keys import usual
+from fedrzo.support.pytrees import index, traced
+
+PyTree = Any
+# Samples evaluated at a time where clients of unequal sizes are walked through in full: large enough to keep the
+# processor busy, small enough that the last, partly filled chunk wastes little.
+CHUNK = 128
+MONITOR_CHUNK = 4096  # the same where all clients' samples are walked through together
+
+
+@traced("flat", "offsets", "sizes", "fixed")
+class ClientData:
+    """Samples of every client, unequal in number, stored end to end without padding.
+
+    Args:
+        clients: one pytree of arrays per client, samples on the leading axis.
+        fixed: optional, one pytree per client (all of one shape) that accompanies every batch: a loss then receives
+            `(samples, fixed_i)` as its batch.
+    """
+
+    def __init__(self, clients: Sequence[PyTree], fixed: Sequence[PyTree] | None = None) -> None:
+        clients = _check_clients(clients)
+        leaves = [jax.tree.leaves(client) for client in clients]
+        treedef = jax.tree.structure(clients[0])
+        sizes = np.array([len(client[0]) for client in leaves])
+        columns = [_concatenate([client[j] for client in leaves], j) for j in range(len(leaves[0]))]
+        self.flat = jax.tree.unflatten(treedef, columns)
+        self.sizes = sizes.astype(np.int32)
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+        self.fixed = None if fixed is None else _stack_fixed(fixed, len(clients))
+        self.clients = len(clients)
+        self.samples = int(sizes.sum())
+        self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
+        self.identical = False
+        self.is_wide = False
+        self.longest = int(sizes.max())
+        self.chunk_size = min(self.longest, CHUNK)
+        self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
+
+    @classmethod
+    def shared(cls, samples: PyTree, clients: int) -> ClientData:
+        """Return data of identical clients: all draw from the same samples, which are stored once."""
+        if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
+            raise InputError(f"clients: found {clients!r}; pass a whole number of at least 1")
+        data = cls([samples])
+        data.offsets, data.sizes = np.repeat(data.offsets, clients), np.repeat(data.sizes, clients)
+        data.clients, data.identical = clients, True
+        return data
+
+    def part(self, clients: Sequence[int]) -> ClientData:
+        """Return some clients' samples alone; whether all clients have equally many is still known, so steps compute alike."""
+        part = copy.copy(self)
+        part.clients, part.sizes = len(clients), np.asarray(self.sizes)[list(clients)]
+        part.offsets = np.asarray(self.offsets)[list(clients)]
+        if not self.identical:
+            rows = np.concatenate([o + np.arange(s) for o, s in zip(part.offsets, part.sizes, strict=True)])
+            part.flat = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self.flat)
+            part.offsets = (np.cumsum(part.sizes) - part.sizes).astype(np.int32)
+            part.samples = len(rows)
+        part.fixed = jax.tree.map(lambda leaf: np.asarray(leaf)[list(clients)], self.fixed)
+        part.longest = int(part.sizes.max())
+        part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
+        return part
+
+    def wide(self) -> ClientData:
+        """Return these data, with floats handed out in the precision of the run rather than in that of their storage.
+
+        Each product would convert them anyway, and XLA then keeps a converted copy for each.
+        """
+        wide = copy.copy(self)
+        wide.is_wide = True
+        return wide
+
+    def __repr__(self) -> str:
+        sizes = np.asarray(self.sizes)
+        each = f"{sizes.min()}" if self.equal_size else f"{sizes.min()} to {sizes.max()}"
+        return f"ClientData({self.clients} clients, {each} samples each)"
+
+    def sample(self, key: jax.Array, client: Any, client_id: Any, batch_size: int) -> PyTree:
+        """Draw a batch with replacement from one client."""
+        return self.batch(self.draw(key, client, batch_size), client, client_id)
+
+    def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
+        """Draw which samples of a client a batch has: their rows, with replacement."""
+        rows = jax.random.randint(key, (batch_size,), 0, jnp.asarray(self.sizes)[client], dtype=jnp.int32)
+        return jnp.asarray(self.offsets)[client] + rows
+
+    def batch(self, rows: jax.Array, client: Any, client_id: Any) -> PyTree:
+        """Return the samples that were drawn."""
+        del client_id  # stored samples do not depend on the client's name
+        return self._batch(rows, client)
+
+    def whole(self, client: Any) -> PyTree:
+        """Return all samples of one client as one batch; only where all clients have equally many."""
+        assert self.equal_size is not None
+        rows = jnp.asarray(self.offsets)[client] + jnp.arange(self.equal_size, dtype=jnp.int32)
+        return self._batch(rows, client)
+
+    def padded(self, client: Any) -> tuple[PyTree, tuple, Any]:
+        """Return all samples of one client, brought to the length of the longest by repeating the last; `fixed`; its size."""
+        size = jnp.asarray(self.sizes)[client]
+        place = jnp.minimum(jnp.arange(self.longest, dtype=jnp.int32), size - 1)
+        samples = self._rows(jnp.asarray(self.offsets)[client] + place)
+        return samples, () if self.fixed is None else (index(self.fixed, client),), size
+
+    def chunk(self, client: Any, k: Any) -> tuple[PyTree, jax.Array]:
+        """Return the k-th chunk of a client's samples as batches of one, with weights that sum to 1 over its chunks."""
+        size = jnp.asarray(self.sizes)[client]
+        place = k * self.chunk_size + jnp.arange(self.chunk_size, dtype=jnp.int32)
+        rows = jnp.asarray(self.offsets)[client] + jnp.minimum(place, size - 1)
+        return self._singles(rows, jnp.broadcast_to(client, rows.shape)), jnp.where(place < size, 1.0 / size, 0.0)
+
+    def chunks(self, client: Any) -> Any:
+        """Return the number of chunks of one client."""
+        return (jnp.asarray(self.sizes)[client] + self.chunk_size - 1) // self.chunk_size
+
+    def everything(self, k: Any, client_weights: Any) -> tuple[PyTree, jax.Array]:
+        """Return the k-th chunk of ALL samples as batches of one, each weighted by its client's weight over its size.
+
+        This walks the flat storage, so monitoring clients of very unequal sizes costs no padding.
+        """
+        place = k * self.monitor_chunk + jnp.arange(self.monitor_chunk, dtype=jnp.int32)
+        rows = jnp.minimum(place, self.samples - 1)
+        client = jnp.searchsorted(jnp.asarray(self.offsets), rows, side="right") - 1
+        weight = jnp.asarray(client_weights)[client] / jnp.asarray(self.sizes)[client]
+        return self._singles(rows, client), jnp.where(place < self.samples, weight, 0.0)
+
+    def _rows(self, rows: Any) -> PyTree:
+        if jnp.shape(jax.tree.leaves(self.flat)[0])[0] == 1:  # a piece would not read which row
+            samples = index(self.flat, rows)
+        else:
+            samples = in_one_piece(lambda rows, flat: index(flat, rows), rows, self.flat)
+        if not self.is_wide:
+            return samples
+        return jax.tree.map(
+            lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples
+        )
+
+    def _batch(self, rows: Any, client: Any) -> PyTree:
+        samples = self._rows(rows)
+        return samples if self.fixed is None else (samples, index(self.fixed, client))
+
+    def _singles(self, rows: Any, clients: Any) -> PyTree:
+        """Batches of one sample, stacked on a new leading axis."""
+        samples = jax.tree.map(lambda leaf: leaf[:, None], self._rows(rows))
+        return samples if self.fixed is None else (samples, index(self.fixed, clients))
+
+
+class Whole(NamedTuple):
+    """All samples of one client as a batch, where sizes differ: for black boxes, since compiled code knows one length only."""
+
+    data: ClientData
+    client: Any
+
+    def padded(self) -> tuple[PyTree, tuple, Any]:
+        """Return the samples with rows to spare; `fixed`, in a tuple if there is any; and how many samples count."""
+        return self.data.padded(self.client)
+
+
+@traced()
+class Sampler:
+    """Samples drawn on demand: `fn(key, client_id) -> xi`, a pytree of arrays without a batch axis.
+
+    Args:
+        fn: JAX-traceable.
+        clients: how many clients there are.
+        evaluation: samples per client, drawn once from a fixed key, over which losses are monitored.
+    """
+
+    def __init__(self, fn: Callable[[jax.Array, Any], PyTree], clients: int, evaluation: int = 1024) -> None:
+        if not callable(fn):
+            raise InputError(f"Sampler: fn is {type(fn).__name__}, not a function; pass fn(key, client_id)")
+        for name, value in (("clients", clients), ("evaluation", evaluation)):
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"Sampler: {name} is {value!r}; pass a whole number of at least 1")
+        drawn = functools.partial(jax.eval_shape, fn)
+        call_user(drawn, "Sampler: fn", "fn(key, client_id)", jax.random.key(0), jnp.int32(0))
+        self.fn = fn
+        self.clients = clients
+        self.evaluation = evaluation
+        self.fixed = None
+        self.equal_size = None
+
+    def __repr__(self) -> str:
+        return f"Sampler({getattr(self.fn, '__name__', 'fn')}, {self.clients} clients)"
+
+    def sample(self, key: jax.Array, client: Any, client_id: Any, batch_size: int) -> PyTree:
+        """Draw a batch: independent samples on a new leading axis."""
+        return self.batch(self.draw(key, client, batch_size), client, client_id)
+
+    def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
+        """Draw the keys of a batch's samples."""
+        del client
+        return usual(jax.random.split(key, batch_size))
+
+    def batch(self, keys: jax.Array, client: Any, client_id: Any) -> PyTree:
+        """Return the samples that were drawn."""
+        del client
+        return jax.vmap(lambda key: self.fn(key, client_id))(keys)
+
+    def part(self, clients: Sequence[int]) -> Sampler:
+        """Return the sampler for some clients: samples depend on a client's name, which it keeps, not on its place."""
+        part = copy.copy(self)
+        part.clients = len(clients)
+        return part
+
+    def wide(self) -> Sampler:
+        """Return this sampler: what it draws has the precision it was drawn in."""
+        return self
+
+    def monitor(self, client_id: Any) -> PyTree:
+        """Return the fixed batch over which this client's loss is monitored."""
+        key = jax.random.fold_in(jax.random.key(20_230_913), client_id)
+        return self.sample(key, client_id, client_id, self.evaluation)
+
+
+def _check_clients(clients: Any) -> list[PyTree]:
+    if not isinstance(clients, Sequence) or isinstance(clients, str):
+        raise InputError(f"data: found {type(clients).__name__}; pass a list with one entry per client")
+    if len(clients) == 0:
+        raise InputError("data: found no clients; pass a list with at least one client's samples")
+    structure: Any = jax.tree.structure(clients[0])
+    checked = []
+    for i, client in enumerate(clients):
+        if jax.tree.structure(client) != structure:
+            raise InputError(
+                f"data: client {i} has structure {jax.tree.structure(client)}, client 0 has {structure}; "
+                "give every client the same pytree"
+            )
+        client = jax.tree.map(lambda leaf: check_numbers(leaf, "data"), client)
+        lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(client)}
+        if None in lengths:
+            raise InputError(
+                f"data: client {i} has single numbers where arrays of samples are expected; pass np.array(...): a list is read "
+                "as several arrays, one for each of its entries"
+            )
+        if len(lengths) != 1:
+            raise InputError(
+                f"data: client {i} has leading axes {sorted(n or 0 for n in lengths)}; samples lie on the leading axis of every "
+                "array, so all must be equally long (use fixed= for values that are not samples)"
+            )
+        if lengths == {0}:
+            raise InputError(f"data: client {i} is empty; drop it or give it at least one sample")
+        checked.append(client)
+    return checked
+
+
+def check_numbers(value: Any, argument: str) -> np.ndarray:
+    """Return an array of numbers, or say what was found in its place."""
+    array = np.asarray(value)
+    if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.number):
+        raise InputError(
+            f"{argument}: found {type(value).__name__} of dtype {array.dtype}; pass numbers, such as codes for categories"
+        )
+    return array
+
+
+def _concatenate(columns: list[np.ndarray], j: int) -> np.ndarray:
+    shapes = {column.shape[1:] for column in columns}
+    if len(shapes) != 1:
+        raise InputError(f"data: array {j} has samples of shapes {sorted(shapes)}; all clients' samples must be alike")
+    column = np.concatenate(columns)
+    if np.issubdtype(column.dtype, np.floating) and not np.isfinite(column).all():
+        starts = np.cumsum([len(c) for c in columns])
+        row = int(np.argwhere(~np.isfinite(column))[0][0])
+        client = int(np.searchsorted(starts, row, side="right"))
+        raise InputError(f"data: client {client} has a value that is not finite in array {j}; clean its samples first")
+    return column
+
+
+def _stack_fixed(fixed: Sequence[PyTree], clients: int) -> PyTree:
+    if len(fixed) != clients:
+        raise InputError(f"fixed: found {len(fixed)} entries for {clients} clients; give one per client")
+    structure: Any = jax.tree.structure(fixed[0])
+    for i, entry in enumerate(fixed):
+        if jax.tree.structure(entry) != structure:
+            raise InputError(f"fixed: entry {i} has structure {jax.tree.structure(entry)}, entry 0 has {structure}")
+    try:
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *fixed)
+    except ValueError as error:
+        raise InputError(f"fixed: entries differ in shape ({error}); all clients' values must be alike") from None
+    for leaf in jax.tree.leaves(stacked):
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+            client = int(np.argwhere(~np.isfinite(leaf))[0][0])
+            raise InputError(f"fixed: client {client} has a value that is not finite; clean it first")
+    return stacked

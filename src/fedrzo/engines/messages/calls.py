@@ -1,0 +1,113 @@
+"""The federation's calls as messages; see `fedrzo.federation.protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.engines.messages.messages import Keep, Message, Path, name_of
+from fedrzo.errors import InputError
+from fedrzo.federation.catch_up import common_bytes, own_bytes, reply_bytes, stacked
+from fedrzo.federation.protocol import Gathered, Reply, path_key, step_name
+from fedrzo.methods.base import Method
+from fedrzo.support.pytrees import on_host
+
+PyTree = Any
+
+
+class MessageFederation:
+    """What a method sees of clients that are reached by messages.
+
+    Args:
+        session: the run; it delivers.
+        ids: who takes part.
+        path: where in the run this is.
+        view: `""`, or `"lower"`.
+        iteration: the index within the innermost repeat.
+    """
+
+    def __init__(self, session: Any, ids: Any, path: Path, view: str = "", iteration: int = 0) -> None:
+        self.session = session
+        self.ids = ids
+        self.path = path
+        self.view = view
+        self.iteration = iteration
+        self.calls = 0
+
+    def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
+        """Run one communication and return the weighted mean of the replies."""
+        return self.gather(step, *shared).mean()
+
+    def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
+        """Run one communication and return the replies one by one."""
+        arrays = on_host(shared)
+        message = Message(self._name(step), self.view, self._next(), self.iteration, arrays)
+        answered = self.session.deliver(message, self.ids)
+        ids = np.array([i for i, _ in answered])
+        self._count(arrays, answered)
+        weights = jnp.asarray(self.session.problem.client_weights)[ids]
+        values = stacked([reply.value for _, reply in answered])
+        share = jnp.sum(weights)
+        key = path_key(self.session.roots.directions, message.path)
+        return Gathered(values, ids, weights / share, share, key)
+
+    def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
+        """Apply `body` n times."""
+        path = self._next()
+        for i in range(int(n)):
+            carry = body(MessageFederation(self.session, self.ids, (*path, i), self.view, i), carry)
+        return carry
+
+    def lower(
+        self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+    ) -> MessageFederation:
+        """Have x, or what it is rebuilt from, sent to all clients, once, with the next message; return their view there."""
+        everyone = np.arange(self.session.problem.clients)
+        points, arrays = np.asarray(x), on_host(shared)
+        path = (*self._next(), self.iteration)
+        owner = name_of(self.session.method, method)
+        if owner is None:
+            raise InputError(
+                f"lower: found {method!r}, which is not a part of the running method; make it a field of it"
+            )
+        keep = Keep(owner, path, points, "" if rebuild is None else self._name(rebuild), arrays)
+        self.session.keep(keep)
+        self.session.charge(download_bytes=sum(_sent(keep.travels, i) for i in everyone))
+        return MessageFederation(self.session, everyone, path, "lower", self.iteration)
+
+    def key(self) -> jax.Array:
+        """Return a fresh key for the server's own draws."""
+        return path_key(self.session.roots.directions, self._next())
+
+    def _next(self) -> Path:
+        self.calls += 1
+        return (*self.path, self.calls - 1)
+
+    def _name(self, step: Callable[..., Reply]) -> str:
+        name = step_name(step)
+        owner = name_of(self.session.method, step.__self__)  # type: ignore[attr-defined]
+        if owner is None:
+            raise InputError(f"step: {name!r} belongs to no part of the running method; a message could not name it")
+        return owner + name
+
+    def _count(self, arrays: tuple, answered: list[tuple[int, Reply]]) -> None:
+        replies = [reply for _, reply in answered]
+        lower = {"lower_rounds": 1} if self.view else {}
+        if self.session.problem.hierarchical:
+            lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
+        self.session.charge(
+            upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
+            download_bytes=sum(_sent(arrays, i) for i, _ in answered),
+            evaluations=sum(int(reply.evaluations) for reply in replies),
+            gradients=sum(int(reply.gradients) for reply in replies),
+            **lower,
+        )
+
+
+def _sent(arrays: tuple, client: int) -> int:
+    """Return how many bytes a client is sent."""
+    return common_bytes(arrays) + int(own_bytes(arrays, client))

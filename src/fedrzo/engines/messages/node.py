@@ -1,0 +1,184 @@
+"""A client at work. It sees messages only, and keeps what it remembers in versions that a server can go back to."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedrzo.engines.messages.messages import Keep, Message, Path, decode, encode_error, encode_reply, find_step
+from fedrzo.engines.messages.wire import WireError, named_tuples, pack, unpack
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Reply, path_key, run_step
+from fedrzo.methods.base import Method
+from fedrzo.support.pytrees import on_host
+
+PyTree = Any
+
+
+class Version(NamedTuple):
+    """What a client remembered after answering the message at `path`; None is where it began."""
+
+    path: Path | None
+    value: PyTree
+
+
+class Memory:
+    """What a client remembers in one view, in four versions.
+
+    They are the first one, that before the present round, that which the server took last, and the newest. A reply may be lost,
+    so that the newest was never taken; a server may be started again from the end of its last round. Either way the next
+    message names the version to go on from, and it is one of these.
+    """
+
+    def __init__(self, value: PyTree) -> None:
+        self.versions = [Version(None, value)] * 4
+
+    @property
+    def newest(self) -> Version:
+        """The version after the last message, whether or not the server took the reply."""
+        return self.versions[-1]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not jax.tree.leaves(self.newest.value)
+
+    def at(self, path: Path | None, round: int) -> PyTree:
+        """Return the version that the server names, and forget those that it cannot name any more."""
+        if self.nothing:
+            return self.newest.value
+        known = {version.path: version for version in self.versions}
+        if path not in known:
+            raise WireError(f"memory: the server goes on from {path}, this client remembers {sorted(map(str, known))}")
+        first, start, *_ = self.versions
+        version = known[path]
+        if version.path is None or version.path[0] < round:
+            start = version  # a new round begins here
+        self.versions = [first, start, version, version]
+        return version.value
+
+    def add(self, path: Path, value: PyTree) -> None:
+        """Remember what followed from the message at a path; None leaves it as it was."""
+        self.versions[-1] = Version(path, self.newest.value if value is None else value)
+
+
+class Node:
+    """A client: the method, its part of the problem, its private key and its memory.
+
+    Args:
+        method: prepared, as the server has it.
+        problem: with this client's data and set, and perhaps others'.
+        index: the client's place in that problem.
+        client_id: its name in the whole federation.
+        root: the key of the run's directions.
+        private: the key of its own sampling.
+    """
+
+    def __init__(
+        self, method: Method, problem: Any, index: int, client_id: int, root: jax.Array, private: jax.Array
+    ) -> None:
+        self.method = method
+        self.problem = problem
+        self.index = index
+        self.id = client_id
+        self.root = root
+        self.private = private
+        self.types = named_tuples(method)
+        self.memory = {"": Memory(on_host(method.init_memory(problem)))}
+        self.points: Any = None
+        self.kept: Path | None = None
+        self.digest = ""
+        self.aside: PyTree = None  # what is remembered once the server has taken an answer from these points
+
+    def answer(self, common: bytes, own: bytes) -> bytes:
+        """Do what a message asks; an error in the client's own code becomes a reply that says so."""
+        path: Path = ()
+        try:
+            message = decode(common, own, self.types)
+            path = message.path
+            return encode_reply(path, self.handle(message))
+        except Exception as error:
+            return encode_error(path, error)
+
+    def handle(self, message: Message) -> Reply:
+        """Do what a message asks."""
+        if message.keep is not None and not self._has(message.keep):
+            self._keep(message.keep)
+        if message.view not in self.memory:
+            raise WireError("points: this client was not sent where its lower level is looked at")
+        memory = self.memory[message.view]
+        value = memory.at(message.accepted, message.path[0])
+        if message.view == "" and self.aside is not None and self.kept is not None and self.kept[0] == message.path[0]:
+            value = self.aside  # what was found out when the points of this round were rebuilt
+        reply = self._execute(message.step, message.view, message.path, message.iteration, value, message.arrays)
+        memory.add(message.path, value if reply.memory is None else reply.memory)
+        return reply._replace(memory=None)
+
+    def _execute(self, step: str, view: str, path: Path, iteration: int, memory: PyTree, arrays: tuple) -> Reply:
+        key = path_key(self.root, path)
+        place = tuple(map(np.int32, (self.index, self.id, path[0], iteration)))
+        return on_host(execute(
+            self.method, self.problem, self.private, key, place, self.points, memory, arrays, step=step, view=view
+        ))  # fmt: skip
+
+    def _has(self, keep: Keep) -> bool:
+        """Tell whether points are those that are kept; those of an earlier run may have come at the same place."""
+        return keep.path == self.kept and digest(keep.travels) == self.digest
+
+    def _keep(self, keep: Keep) -> None:
+        """Keep points, or rebuild them first. What was remembered on the way waits until the server takes a reply to it."""
+        part, _ = find_step(self.method, keep.owner)
+        self.aside = None
+        points = keep.points
+        if keep.step:
+            *call, iteration = keep.path
+            memory = self.memory[""].at(keep.accepted, keep.path[0])
+            reply = self._execute(keep.step, "", tuple(call), iteration, memory, keep.arrays)
+            points, self.aside = reply.value, reply.memory
+        self.memory["lower"] = Memory(on_host(part.init_memory(self.problem.lower_level(points))))
+        self.points, self.kept, self.digest = points, keep.path, digest(keep.travels)
+
+    def dump(self) -> bytes:
+        """Return all that this client remembers, so that another process can go on."""
+        paths, places, values = {}, {}, {}
+        for view, memory in self.memory.items():
+            different = {version.path: version for version in memory.versions}  # often one is all four
+            paths[view], values[view] = list(different), [version.value for version in different.values()]
+            places[view] = [paths[view].index(version.path) for version in memory.versions]
+        header = {"paths": paths, "places": places, "kept": self.kept, "digest": self.digest}
+        return pack(header, (values, self.points, self.aside))
+
+    def load(self, stored: bytes) -> None:
+        """Go on from what `dump` returned."""
+        header, (values, self.points, self.aside) = unpack(stored, self.types)
+        self.digest = header["digest"]
+        self.kept = None if header["kept"] is None else tuple(header["kept"])
+        for view, paths in header["paths"].items():
+            named = [None if path is None else tuple(path) for path in paths]
+            different = list(map(Version, named, values[view]))
+            self.memory.setdefault(view, Memory(None)).versions = [different[i] for i in header["places"][view]]
+
+
+def digest(arrays: PyTree) -> str:
+    """Return what tells arrays from others."""
+    found = hashlib.blake2b(digest_size=16)
+    for leaf in jax.tree.leaves(arrays):
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()
+
+
+@functools.partial(jax.jit, static_argnames=("step", "view"))
+def execute(
+    method: Method, problem: Any, private: Any, key: Any, place: tuple, points: Any, memory: Any, arrays: Any, *,
+    step: str, view: str,
+) -> Reply:  # fmt: skip
+    """Run one named step of one client. Compiled once for all clients."""
+    level = problem.lower_level(points) if view == "lower" else problem
+    index, client_id, r, iteration = place
+    client = Client(level, index, client_id, private, r, iteration, points, key)
+    owner, name = find_step(method, step)
+    return run_step(getattr(owner, name), client, jax.random.fold_in(key, client_id), memory, *arrays)

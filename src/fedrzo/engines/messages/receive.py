@@ -1,0 +1,179 @@
+"""What the server takes from its clients: each reply is looked at before it may be averaged.
+
+A client may be gone, slow, broken or hostile. Its reply is refused if it comes twice or too late, cannot be read, has another
+shape or type than the step returns, holds a value that is not finite, or is far larger than the others'.
+Every refusal is an `Event`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedrzo.engines.messages.messages import Message, decode_reply
+from fedrzo.engines.messages.wire import WireError
+from fedrzo.errors import FedrzoError, InputError, first_line
+from fedrzo.federation.catch_up import as_received, kinds
+from fedrzo.federation.protocol import Reply
+
+
+class FederationError(FedrzoError):
+    """Too few clients answered; the message names those that did not, and why."""
+
+
+class Event(NamedTuple):
+    """Something that went wrong with one client.
+
+    Attributes:
+        round: in which round.
+        client: whose reply is missing or was refused.
+        kind: `killed`, `absent`, `timeout`, `raised`, `duplicate`, `late`, `malformed`, `shape`, `dtype`, `not finite`,
+            `too large`.
+        detail: one line.
+    """
+
+    round: int
+    client: int
+    kind: str
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How many clients may be missing, for how long they are waited for, and what is too large.
+
+    Args:
+        timeout: seconds to wait for the replies to one message; None waits for as long as clients live.
+        min_clients: a call that fewer answer stops the run; one at least.
+        max_reply_ratio: refuse a reply whose norm is more than so many times the median of all replies to the same message;
+            None refuses none. Three replies at least are needed to tell.
+    """
+
+    timeout: float | None = None
+    min_clients: int = 1
+    max_reply_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout > 0:
+            raise InputError(f"timeout: found {self.timeout!r}; pass seconds, or None to wait for as long as it takes")
+        if isinstance(self.min_clients, bool) or not isinstance(self.min_clients, int) or self.min_clients < 1:
+            raise InputError(f"min_clients: found {self.min_clients!r}; pass a whole number of at least 1")
+        if self.max_reply_ratio is not None and not self.max_reply_ratio > 1:
+            raise InputError(f"max_reply_ratio: found {self.max_reply_ratio!r}; pass a number above 1, or None")
+
+
+class Intake:
+    """Takes the replies to one message.
+
+    Args:
+        message: what was asked.
+        ids: who was asked.
+        expected: what a reply's value looks like: a pytree of shapes and types.
+        types: the named tuples that may be in it.
+        rules: what is refused.
+    """
+
+    def __init__(
+        self, message: Message, ids: Sequence[int], expected: Any, types: dict[str, type], rules: Rules
+    ) -> None:
+        self.message = message
+        self.waiting = {int(i) for i in ids}  # those who may still answer
+        self.asked = tuple(sorted(self.waiting))
+        self.expected = expected
+        self.types = types
+        self.rules = rules
+        self.taken: dict[int, Reply] = {}
+        self.events: list[Event] = []
+        self.bytes = 0
+
+    def receive(self, client: int, payload: bytes) -> None:
+        """Look at what came from a client, and take it or refuse it."""
+        self.bytes += len(payload)
+        try:
+            answer = decode_reply(payload, self.types)
+        except WireError as error:
+            self.fail(client, "malformed", str(error))
+            return
+        if answer.path == self.message.path and client not in self.waiting:
+            self._note(client, "duplicate", "answered twice, or was not asked; the first answer stands")
+        elif answer.error is not None and answer.path in ((), self.message.path):
+            self.fail(client, "raised", answer.error)
+        elif answer.path != self.message.path:
+            self._note(client, "late", f"answers the message at {list(answer.path)}")
+        else:
+            assert answer.reply is not None
+            self._take(client, answer.reply)
+
+    def _take(self, client: int, reply: Reply) -> None:
+        try:
+            reply = reply._replace(value=as_received(reply.value, self.expected))
+        except ValueError as error:
+            self.fail(client, "shape", first_line(error))
+            return
+        if trouble := self._trouble(reply):
+            self.fail(client, *trouble)
+            return
+        self.waiting.discard(client)
+        self.taken[client] = reply
+
+    def fail(self, client: int, kind: str, detail: str) -> None:
+        """Give up on a client, for this message."""
+        self.waiting.discard(client)
+        self._note(client, kind, detail)
+
+    def give_up(self, kind: str, detail: str) -> None:
+        """Give up on all who have not answered."""
+        for client in sorted(self.waiting):
+            self.fail(client, kind, detail)
+
+    def close(self) -> list[tuple[int, Reply]]:
+        """Return who answered what, by client; refuse to go on with too few."""
+        self._refuse_outliers()
+        least = min(self.rules.min_clients, len(self.asked))
+        if len(self.taken) < max(1, least):
+            reasons = "; ".join(f"client {e.client}: {e.kind} ({e.detail})" for e in self.events[:3])
+            raise FederationError(
+                f"round {self.message.path[0]}: {len(self.taken)} of {len(self.asked)} clients answered, min_clients is "
+                f"{least}: {reasons}; bring clients back, then go on with resume=True where a checkpoint was kept"
+            )
+        return sorted(self.taken.items())
+
+    def _note(self, client: int, kind: str, detail: str) -> None:
+        self.events.append(Event(self.message.path[0], client, kind, detail))
+
+    def _trouble(self, reply: Reply) -> tuple[str, str] | None:
+        found: Any = jax.tree.structure(reply.value)
+        wanted: Any = jax.tree.structure(self.expected)
+        if found != wanted:
+            return "shape", f"found the structure {found}, wanted {wanted}"
+        for leaf, want in zip(jax.tree.leaves(reply.value), jax.tree.leaves(self.expected), strict=True):
+            if leaf.shape != want.shape:
+                return "shape", f"found the shape {leaf.shape}, wanted {want.shape}"
+            if leaf.dtype != want.dtype:
+                return "dtype", f"found the type {leaf.dtype}, wanted {want.dtype}"
+            if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
+                bad = leaf[~np.isfinite(leaf)]
+                return "not finite", f"found {bad.flat[0]} in {bad.size} of {leaf.size} numbers"
+        return None
+
+    def _refuse_outliers(self) -> None:
+        ratio = self.rules.max_reply_ratio
+        alike: dict[Any, dict[int, float]] = {}  # scalars are compared with scalars, vectors with vectors
+        for client, reply in self.taken.items():
+            alike.setdefault(kinds(reply.value), {})[client] = _norm(reply.value)
+        for norms in alike.values():
+            median = float(np.median(list(norms.values())))
+            for client, norm in norms.items():
+                if ratio is not None and len(norms) >= 3 and norm > ratio * median:
+                    del self.taken[client]
+                    self._note(
+                        client, "too large", f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
+                    )
+
+
+def _norm(tree: Any) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(np.asarray(leaf, float))) for leaf in jax.tree.leaves(tree))))

@@ -1,0 +1,162 @@
+"""A run over clients elsewhere, each with its own data: the server's side. What the history shows is asked of the clients too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.engines.messages.messages import Message
+from fedrzo.engines.messages.receive import Event, FederationError, Intake, Rules
+from fedrzo.engines.messages.session import CheckedSession
+from fedrzo.engines.messages.wire import WireError, pack, unpack
+from fedrzo.methods.base import Method
+from fedrzo.methods.guards import with_metrics
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.minimise import minimise
+from fedrzo.problems.monitor import mean_gradient, mean_loss, worst_distance
+
+DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
+NEWTON = 20  # at most so many messages to solve a lower level for one row of the history
+SETTLED = 1e-9  # a step of Newton's method as small as this, relative to y, ends it
+
+
+class RemoteSession(CheckedSession):
+    """A run in progress; what clients remember stays on their nodes."""
+
+    # Nodes can go back to the beginning of their present round, not further: a server must not fall behind more than that.
+    stores_every_round = True
+
+    def __init__(
+        self, method: Method, problem: Any, key: jax.Array, size: int | None, rules: Rules | None, post: Any
+    ) -> None:
+        super().__init__(method, problem, key, size, rules)
+        self.post = post
+        # What solves the lower level at x, where there is one for all clients.
+        self.y = np.asarray(problem.y0, float) if isinstance(problem, Bilevel) else None
+        self._untested = copy.copy(problem)  # what a client sees: the test data are the server's
+        self._untested.test, self._untested.metrics = None, ()
+
+    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
+        """Bring a message to some clients and what they answer to `intake`."""
+        here, absent = self.post.present(ids)
+        for client in absent:
+            intake.fail(client, "absent", "its node has not been heard of since it did not answer, or never was")
+        common, own = self.payloads(message, here)
+        self.post.exchange("step", common, own, self.rules.timeout, intake.receive, intake.fail)
+
+    def memories(self) -> None:
+        """Return None: what clients remember stays on their nodes."""
+
+    def set_memories(self, memories: list[Any]) -> None:
+        """Do nothing: nodes go back by themselves to what the server names."""
+
+    def evaluate(self) -> dict[str, np.ndarray]:
+        """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""
+        x = np.asarray(self.state.x)
+        row = self._look(x, None) if self.y is None else self._look_below(x, self.y)
+        row = with_metrics(row | self._on_test(x), self.method, self.state)
+        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
+
+    def _look_below(self, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Monitor a bilevel problem: find y(x) by Newton's method, one message a step, and return what is seen there."""
+        for _ in range(NEWTON):
+            row = self._look(x, y)
+            gradient, hessian = row.pop("gradient", None), row.pop("hessian", None)
+            if gradient is None or hessian is None:  # no derivatives, or too many: the method's own y must do
+                y = np.asarray(getattr(self.state, "y", y)).reshape(-1, y.size).mean(axis=0)
+                row = self._look(x, y)
+                break
+            better = newton(self.problem, x, y, gradient, hessian)
+            if np.linalg.norm(better - y) <= SETTLED * (1 + np.linalg.norm(y)):
+                break
+            y = better
+        self.y = y
+        return row
+
+    def _look(self, x: np.ndarray, y: np.ndarray | None) -> dict[str, np.ndarray]:
+        rows: dict[int, dict[str, np.ndarray]] = {}
+        wanted = describe(jax.eval_shape(look, self._untested, x, y))
+
+        def take(client: int, payload: bytes) -> None:
+            try:
+                header, row = unpack(payload)
+            except WireError as error:
+                return fail(client, "malformed", str(error))
+            if "error" in header:
+                return fail(client, "raised", str(header["error"]))
+            if not isinstance(row, dict) or describe(row) != wanted:
+                return fail(client, "shape", f"wanted {wanted}")
+            if not all(np.isfinite(value).all() for value in row.values()):
+                return fail(client, "not finite", "found in what it sees")
+            rows[client] = row
+            return None
+
+        def fail(client: int, kind: str, detail: str) -> None:
+            self.events.append(Event(self.round, client, kind, f"while monitoring: {detail}"))
+
+        here, _ = self.post.present(range(self.problem.clients))
+        self.post.exchange("evaluate", pack({}, (x, y)), dict.fromkeys(here, b""), self.rules.timeout, take, fail)
+        if len(rows) < self.rules.min_clients:
+            raise FederationError(
+                f"round {self.round}: {len(rows)} clients answered while monitoring, min_clients is {self.rules.min_clients}; "
+                "bring clients back, then go on with resume=True where a checkpoint was kept"
+            )
+        return self._combine(rows)
+
+    def _combine(self, rows: dict[int, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        weights = np.asarray(self.problem.client_weights)[list(rows)]
+        found = {}
+        for name in next(iter(rows.values())):
+            values = np.stack([row[name] for row in rows.values()])
+            worst = name in ("feasibility", "lower_error")
+            found[name] = values.max(axis=0) if worst else np.tensordot(weights / weights.sum(), values, 1)
+        return found
+
+    def _on_test(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what is monitored on test data, which the server has."""
+        problem = self.problem
+        if problem.test is None:
+            return {}
+        point = (x,) if self.y is None else (x, self.y)
+        layouts = (problem.layout,) if self.y is None else (problem.layout, problem.lower_layout)
+        trees = [layout.unravel(jnp.asarray(part)) for layout, part in zip(layouts, point, strict=True)]
+        values = {name: metric(*trees, problem.test) for name, metric in problem.metrics}
+        found = {"test_loss": problem.value(*map(jnp.asarray, point), problem.test), **values}
+        return {name: np.asarray(value) for name, value in found.items()}
+
+
+@jax.jit
+def look(problem: Any, x: jax.Array, y: jax.Array | None) -> dict[str, jax.Array]:
+    """Return what one client monitors over its own data at x; at x and y for a bilevel problem, with what can improve y."""
+    if y is None:
+        return problem.evaluate(x)
+    row = {"loss": mean_loss(problem, x, y), "feasibility": worst_distance(problem, x)}
+    if getattr(problem.lower_fn, "is_blackbox", False) or y.size > DENSE:
+        return row
+    level = problem.lower_level(x)
+
+    def gradient(y: jax.Array) -> jax.Array:
+        return mean_gradient(level, y)
+
+    return row | {"gradient": gradient(y), "hessian": jax.jacfwd(gradient)(y)}
+
+
+def describe(row: dict[str, Any]) -> dict[str, tuple]:
+    """Return the shape and type of each entry."""
+    return {name: (tuple(value.shape), str(value.dtype)) for name, value in row.items()}
+
+
+def newton(problem: Any, x: np.ndarray, y: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+    """Return the minimiser over Y(x) of the lower loss's quadratic model at y."""
+    level = problem.lower_level(jnp.asarray(x))
+    if level.sets.free:
+        return y - np.linalg.solve(hessian, gradient)
+    found = minimise(
+        lambda z: gradient + hessian @ (z - y), lambda z: level.sets.project(0, z), jnp.asarray(y), SETTLED / 1000
+    )
+    return np.asarray(found)

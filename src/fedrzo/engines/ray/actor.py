@@ -1,0 +1,97 @@
+"""The far side of the ray engine: some clients in a process of their own. Nothing here imports Ray."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any, NamedTuple
+
+import jax
+
+from fedrzo.engines.messages.node import Memory, Node
+from fedrzo.engines.messages.wire import unpack
+from fedrzo.methods.base import Method
+
+# What JAX computes depends on these settings, so actors take them over from the driver.
+SETTINGS = ("jax_platforms", "jax_threefry_partitionable", "jax_default_matmul_precision")
+
+
+class Parcel(NamedTuple):
+    """All that an actor needs to know: its own clients' part of a run.
+
+    Attributes:
+        method: prepared.
+        problem: the data and sets of these clients alone.
+        clients: their names in the whole federation, in the order of `problem`.
+        root: the key of the run's directions, as numbers.
+        private: the key of each client's own sampling, as numbers.
+        types: the named tuples that messages may hold; sent, since those of a script are in no module here.
+        kind: of what kind the keys are.
+        wide: whether numbers have 64 bits.
+    """
+
+    method: Method
+    problem: Any
+    clients: tuple[int, ...]
+    root: Any
+    private: Any
+    types: dict[str, type]
+    kind: str
+    wide: bool
+
+
+class Worker:
+    """An actor: answers messages to its clients, one after the other.
+
+    Args:
+        settings: of JAX, to be made before any array is.
+        folders: where the driver looks for modules; a user's own functions are often in one of them.
+    """
+
+    def __init__(self, settings: dict[str, Any], folders: list[str]) -> None:
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        sys.path += [folder for folder in folders if folder not in sys.path]
+        self.wide = False
+        self.nodes: dict[int, Node] = {}
+
+    def open(self, parcel: bytes, kept: dict[int, bytes]) -> int:
+        """Take up a part of a run.
+
+        Args:
+            parcel: a pickled `Parcel`; unpickled here, since its arrays would otherwise come before the settings.
+            kept: what clients remembered before, as `Node.dump` wrote it.
+
+        Returns:
+            The number of this process.
+        """
+        own: Parcel = pickle.loads(parcel)
+        self.wide = own.wide
+        with jax.enable_x64(self.wide):
+            problem = jax.device_put(own.problem)
+            root = jax.random.wrap_key_data(own.root, impl=own.kind)
+            private = jax.random.wrap_key_data(own.private, impl=own.kind)
+            self.nodes = {i: Node(own.method, problem, k, i, root, private[k]) for k, i in enumerate(own.clients)}
+            for node in self.nodes.values():
+                node.types = own.types
+            for i, stored in kept.items():
+                self.nodes[i].load(stored)
+        return os.getpid()
+
+    def answer(self, common: bytes, own: dict[int, bytes]) -> dict[int, bytes]:
+        """Return the replies of some clients to a message."""
+        with jax.enable_x64(self.wide):
+            return {i: self.nodes[i].answer(common, payload) for i, payload in own.items()}
+
+    def answer_and_tell(self, common: bytes, own: dict[int, bytes]) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Return the replies of some clients to a message, and all that they remember then."""
+        return self.answer(common, own), {i: self.nodes[i].dump() for i in own}
+
+    def remember(self, memories: dict[int, bytes]) -> dict[int, bytes]:
+        """Have clients remember what a checkpoint holds; return it in the form of `answer_and_tell`."""
+        for i, stored in memories.items():
+            node = self.nodes[i]
+            node.memory = {"": Memory(unpack(stored, node.types)[1])}
+            node.points = node.kept = None
+        return {i: self.nodes[i].dump() for i in memories}

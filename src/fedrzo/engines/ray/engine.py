@@ -1,0 +1,257 @@
+"""The engine for research that outgrows one machine: clients live in the actors of a Ray cluster.
+
+An actor holds the data, sets, compiled functions and memories of its clients, and nothing of the others'. What all clients are
+sent alike goes through the object store once. With every reply an actor hands over what its clients remember, so that another
+can go on where it died. Functions travel by pickle, which is Ray's habit on a cluster whose machines trust each other; between
+silos that do not, use the flower engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.engines.loop import only
+from fedrzo.engines.messages.messages import Message
+from fedrzo.engines.messages.node import Node
+from fedrzo.engines.messages.receive import Event, FederationError, Intake, Rules
+from fedrzo.engines.messages.session import CheckedSession
+from fedrzo.engines.messages.wire import pack
+from fedrzo.engines.ray.actor import SETTINGS, Parcel, Worker
+from fedrzo.engines.ray.cluster import Crew, connect
+from fedrzo.errors import InputError, first_line
+from fedrzo.federation.protocol import private_key
+from fedrzo.methods.base import Method
+from fedrzo.support.extras import require
+
+PyTree = Any
+ON_FAILURE = ("drop", "restart", "raise")
+INLINE = 100_000  # bytes from which on a message goes through the object store, once for all actors
+START_SECONDS = 300.0  # how long actors may take to start
+RESTARTS = 3  # an actor that dies so often over one message will not get through it
+
+
+class Ray:
+    """Clients in the actors of a Ray cluster.
+
+    Args:
+        address: of a running cluster, such as `"10.0.0.1:6379"` or `"auto"`. If None, the cluster that this process is
+            connected to; if there is none, one on this machine, on its loopback address, that ends with the run.
+        on_failure: when an actor dies: `"drop"` goes on without its clients' replies to that message, `"restart"` has another
+            actor answer it just as the lost one would have, `"raise"` stops the run. In all but the last the clients come
+            back with all that they remember.
+        timeout: seconds to wait for the replies to one message; None waits for as long as actors live. The first message
+            takes longer, since clients compile.
+        min_clients: a call that fewer answer stops the run.
+        max_reply_ratio: refuse a reply whose norm is more than so many times the median of all; None refuses none.
+        actors: how many; clients are dealt out to them in turn. By default one per client, but not more than the cluster has
+            processors.
+        options: of Ray, for each actor, such as `{"num_gpus": 1}`.
+        platforms: JAX's platform in the actors, such as `"cpu"`; the driver's if not given.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        on_failure: str = "drop",
+        timeout: float | None = None,
+        min_clients: int = 1,
+        max_reply_ratio: float | None = None,
+        actors: int | None = None,
+        options: dict[str, Any] | None = None,
+        platforms: str | None = None,
+    ) -> None:
+        if on_failure not in ON_FAILURE:
+            raise InputError(f"on_failure: found {on_failure!r}; pass one of {', '.join(map(repr, ON_FAILURE))}")
+        if actors is not None and (isinstance(actors, bool) or not isinstance(actors, int) or actors < 1):
+            raise InputError(f"actors: found {actors!r}; pass a whole number of at least 1, or None")
+        self.address = address
+        self.on_failure = on_failure
+        self.rules = Rules(timeout, min_clients, max_reply_ratio)
+        self.actors = actors
+        self.options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(options or {})}
+        self.platforms = platforms
+        self.spare: list[Any] | None = None
+        self._connected = False
+
+    def __enter__(self) -> Ray:
+        """Keep the cluster and the actors for several runs: starting them takes seconds."""
+        self._connected, self.spare = connect(self.address), []
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        ray = require("ray", "ray")
+        for handle in self.spare or ():
+            ray.kill(handle)
+        self.spare = None
+        if self._connected:
+            ray.shutdown()
+
+    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> RaySession:
+        """Prepare a run: connect, and deal out the clients."""
+        method = only(methods, self.name)
+        connected = connect(self.address)
+        session = None
+        try:
+            session = RaySession(self, method, problem, keys[0], clients_per_round)
+            session.begin(problem)
+        except BaseException:
+            _let_go(session.crews if session is not None else [], connected)
+            raise
+        session.connected = connected
+        return session
+
+
+def _let_go(crews: list[Crew], connected: bool) -> None:
+    for crew in crews:
+        crew.dismiss()
+    if connected:
+        require("ray", "ray").shutdown()
+
+
+class RaySession(CheckedSession):
+    """A run in progress on a cluster."""
+
+    def __init__(self, engine: Ray, method: Method, problem: Any, key: jax.Array, size: int | None) -> None:
+        super().__init__(method, jax.device_put(problem), key, size, engine.rules)
+        self.ray = require("ray", "ray")
+        self.engine = engine
+        self.connected = False  # whether this run made the connection
+        self.crews: list[Crew] = []
+
+    def begin(self, problem: Any) -> None:
+        """Hire actors, each with the part of the problem that is its own, and wait until they are up."""
+        actor = self.ray.remote(Worker).options(**self.engine.options)
+        processors = int(self.ray.cluster_resources().get("CPU", 1))
+        count = min(problem.clients, self.engine.actors or max(1, processors))
+        settings = {name: getattr(jax.config, name) for name in SETTINGS}
+        if self.engine.platforms is not None:
+            settings["jax_platforms"] = self.engine.platforms
+        make = functools.partial(actor.remote, settings, sys.path)
+        tells = problem.hierarchical or bool(jax.tree.leaves(self.method.init_memory(problem)))
+        for first in range(count):
+            clients = tuple(range(first, problem.clients, count))
+            parcel = self.ray.put(self._parcel(problem, clients))
+            self.crews.append(Crew(self.ray, make, self.engine.spare, clients, parcel, tells))
+        self._until_up()
+
+    def _parcel(self, problem: Any, clients: tuple[int, ...]) -> bytes:
+        root = self.roots.directions
+        private = np.stack([jax.random.key_data(private_key(self.roots, i)) for i in clients])
+        own = Parcel(
+            self.method, problem.part(clients), clients, np.asarray(jax.random.key_data(root)), private,
+            self.types, str(jax.random.key_impl(root)), jnp.result_type(float) == np.float64,
+        )  # fmt: skip
+        try:
+            return self.ray.cloudpickle.dumps(own)
+        except Exception as error:
+            raise InputError(
+                f"problem: it cannot be sent to an actor ({type(error).__name__}: {first_line(error)}); its functions may "
+                "hold nothing that belongs to this process, such as open files or locks"
+            ) from None
+
+    def _until_up(self) -> None:
+        ready = [crew.up for crew in self.crews]
+        up, waiting = self.ray.wait(ready, num_returns=len(ready), timeout=START_SECONDS)
+        if waiting:
+            raise FederationError(
+                f"actors: {len(waiting)} of {len(ready)} did not start within {START_SECONDS:g} s; ask for no more of them, "
+                "and for no more processors each, than the cluster has"
+            )
+        try:
+            self.ray.get(up)
+        except self.ray.exceptions.RayError as error:
+            raise FederationError(f"actors: one failed to start: {str(error).strip().splitlines()[-1]}") from error
+
+    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
+        """Send a message to the actors of some clients, and take what they answer until all have, or time is up."""
+        common, own = self.payloads(message, list(ids))
+        shared = self.ray.put(common) if len(common) > INLINE else common
+        asked = {crew: {i: own[i] for i in crew.clients if i in own} for crew in self.crews}
+        asked = {crew: payloads for crew, payloads in asked.items() if payloads}
+        unsent = dict(asked)
+        deaths: Counter[Crew] = Counter()
+        until = self._deadline()
+        while intake.waiting:
+            for crew in [crew for crew in unsent if crew.call is None]:  # others are still busy with an older message
+                crew.send(shared, unsent.pop(crew))
+            done = self._answered(list(asked), 1 if unsent else None, until)
+            if not done:
+                intake.give_up("timeout", f"no answer within {self.rules.timeout:g} s")
+            for crew in done:
+                try:
+                    for client, reply in crew.collect().items():
+                        intake.receive(client, reply)
+                except self.ray.exceptions.RayTaskError:
+                    raise  # a mistake in the engine itself: errors of clients arrive as replies
+                except self.ray.exceptions.RayError as error:
+                    deaths[crew] += 1
+                    if self._lost(crew, error, deaths[crew], intake, asked[crew]):
+                        unsent[crew] = asked[crew]
+                        until = self._deadline()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Bring what clients remember to this machine, in case an actor's is lost; where it is here already, nothing moves."""
+        kept = list({ref for crew in self.crews for ref in crew.kept.values()})
+        if kept:
+            self.ray.wait(kept, num_returns=len(kept), timeout=self.rules.timeout)
+
+    def _deadline(self) -> float | None:
+        return None if self.rules.timeout is None else time.monotonic() + self.rules.timeout
+
+    def _answered(self, crews: list[Crew], count: int | None, until: float | None) -> list[Crew]:
+        """Return so many actors that have answered (all by default), this message or an older one; fewer once time is up."""
+        busy = {crew.call.replies: crew for crew in crews if crew.call is not None}
+        left = None if until is None else max(0.0, until - time.monotonic())
+        done, _ = self.ray.wait(list(busy), num_returns=count or len(busy), timeout=left)
+        return [busy[ref] for ref in done]
+
+    def _lost(self, crew: Crew, error: Exception, deaths: int, intake: Intake, asked: dict[int, bytes]) -> bool:
+        """Do what is to be done when an actor died; return whether its clients are to be asked again."""
+        r, cause = intake.message.path[0], first_line(error)
+        who = f"the actor of client{'s' * (len(crew.clients) > 1)} {', '.join(map(str, crew.clients))}"
+        if self.engine.on_failure == "raise" or deaths > RESTARTS:
+            often = "" if self.engine.on_failure == "raise" else f" {deaths} times over one message"
+            raise FederationError(
+                f"round {r}: {who} died{often}: {cause}; go on with resume=True where a checkpoint was kept"
+            ) from error
+        crew.hire()
+        if self.engine.on_failure == "drop":
+            for client in intake.waiting.intersection(asked):
+                intake.fail(client, "killed", f"its actor died: {cause}")
+            return False
+        self.events += [Event(r, client, "killed", f"its actor died and was restarted: {cause}") for client in asked]
+        return True
+
+    def memories(self) -> list[PyTree] | None:
+        """Return what each client remembers of the replies that were taken."""
+        found = {}
+        for crew in self.crews:
+            kept = crew.remembered()
+            for i in crew.clients:
+                node = Node(self.method, self.problem, i, i, self.roots.directions, self.roots.sampling)
+                if i in kept:
+                    node.load(kept[i])
+                found[i] = node.memory[""].at(self.accepted[""].get(i), self.round)
+        return [found[i] for i in range(self.problem.clients)]
+
+    def set_memories(self, memories: list[PyTree]) -> None:
+        """Have clients remember what they did when a checkpoint was stored."""
+        for crew in self.crews:
+            crew.remember({i: pack({}, memories[i]) for i in crew.clients})
+
+    def close(self) -> None:
+        """End the actors, and Ray too if this run brought it up."""
+        _let_go(self.crews, self.connected)

@@ -1,0 +1,1 @@
+"""All clients in one compiled program."""

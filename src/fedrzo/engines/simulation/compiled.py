@@ -1,0 +1,198 @@
+"""The federation's calls as compiled code: clients are a vmapped axis, repeats are compiled loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.engines.simulation.spread import Spread
+from fedrzo.engines.simulation.tally import Tally, halves, total
+from fedrzo.errors import InputError
+from fedrzo.federation.catch_up import common_bytes, for_client, own_bytes, reply_bytes
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Gathered, Reply, Roots, private_key, run_step, step_name
+from fedrzo.support.arguments import call_part, mismatch
+
+PyTree = Any
+
+
+class Ledger:
+    """What changes while a round is traced, shared by all views of one federation: counters and clients' memories."""
+
+    def __init__(self, tally: Tally, memory: dict[str, PyTree]) -> None:
+        self.tally = tally
+        self.memory = memory
+
+    def dynamic(self) -> tuple[Tally, dict[str, PyTree]]:
+        """Return what a compiled loop must carry."""
+        return self.tally, dict(self.memory)
+
+
+class SimulatedFederation:
+    """The federation's calls as compiled code; see `fedrzo.federation.protocol`."""
+
+    def __init__(
+        self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, spread: Spread, view: str = ""
+    ) -> None:
+        self.level = level
+        self.ids = ids
+        self.weights = weights
+        self.clock = clock
+        self.ledger = ledger
+        self.spread = spread
+        self.view = view
+
+    def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
+        """Run one communication and return the weighted mean of the replies."""
+        weights = self.weights / jnp.sum(self.weights)
+        return self._call(step, shared, self.clock.next_key(), weights).value
+
+    def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
+        """Run one communication and return the replies one by one."""
+        share, key = jnp.sum(self.weights), self.clock.next_key()
+        return Gathered(self._call(step, shared, key).value, self.ids, self.weights / share, share, key)
+
+    def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
+        """Apply `body` n times; n may be traced."""
+        if not jnp.issubdtype(jnp.result_type(n), jnp.integer):
+            raise InputError(f"repeat: found n of type {jnp.result_type(n)}; pass a whole number")
+        base = self.clock.next_key()
+        kept = tuple(self.ledger.memory)
+
+        def once(i: Any, packed: Any) -> Any:
+            carry, (self.ledger.tally, self.ledger.memory) = packed
+            inner = SimulatedFederation(
+                self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.spread, self.view
+            )
+            carry = _repeated(body, inner, carry)
+            # Memories of lower views opened inside the body end with it.
+            self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
+            return carry, self.ledger.dynamic()
+
+        carry, dynamic = jax.lax.fori_loop(0, n, once, (carry, self.ledger.dynamic()))
+        self.ledger.tally, self.ledger.memory = dynamic
+        return carry
+
+    def lower(
+        self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+    ) -> SimulatedFederation:
+        """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
+        problem, key = self.clock.problem, self.clock.next_key()
+        if not hasattr(problem, "lower_level"):
+            kind = type(problem).__name__
+            raise InputError(f"lower: found {kind}, which has no lower level; declare solves = (fz.Bilevel,)")
+        ids = everyone(problem)
+        level = problem.lower_level(x)
+        sent = shared
+        if rebuild is None:
+            sent = (x,)
+        else:
+            self._run(rebuild, shared, key)  # for what the clients remember of it: what they see is x either way
+        self.clock.points = x
+        bytes_ = total(common_bytes(sent) + own_bytes(sent, ids), problem.clients)
+        self.ledger.tally = self.ledger.tally.plus(download_bytes=bytes_)
+        self.ledger.memory["lower"] = initial_memory(method, level)
+        clock = self.clock.inside(key, self.clock.iteration)
+        weights = jnp.asarray(problem.client_weights)
+        return SimulatedFederation(level, ids, weights, clock, self.ledger, self.spread, "lower")
+
+    def key(self) -> jax.Array:
+        """Return a fresh key for the server's own draws."""
+        return self.clock.next_key()
+
+    def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> Reply:
+        """Run one communication; with weights, the value is the mean of all."""
+        replies, fixed = self._run(step, shared, key, weights)
+        self._count(shared, replies, fixed)
+        return replies
+
+    def _run(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> tuple[Reply, int]:
+        """Have each client run a step; what it remembers is kept. Also returns the size of what each sends in any case."""
+        step_name(step)
+        memories = self.ledger.memory[self.view]
+        fixed = [0]
+
+        def one(i: jax.Array, memory: PyTree) -> Reply:
+            client = self.clock.client(self.level, i, key)
+            reply = run_step(step, client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
+            fixed[0] = reply_bytes(reply.value)[0]  # known when traced; a mean may be of another type
+            return reply
+
+        if weights is None:
+            replies = self.spread.each(one, self.ids, memories)
+        else:
+            replies = self.spread.mean(one, self.ids, weights, memories)
+        if replies.memory is not None:
+            self.ledger.memory[self.view] = jax.tree.map(
+                lambda old, new: old.at[self.ids].set(new), memories, replies.memory
+            )
+        return replies, fixed[0]
+
+    def _count(self, shared: tuple, replies: Reply, fixed: int) -> None:
+        """Charge for one call: every participant receives what is shared and sends its value."""
+        clients = self.ids.shape[0]
+        lower = {"lower_rounds": halves(1)} if self.view else {}
+        if self.clock.problem.hierarchical:
+            lower["lower_steps"] = total(replies.steps, clients)
+        _, own = reply_bytes(replies.value)
+        if not isinstance(own, int):
+            self.ledger.tally = self.ledger.tally.plus(upload_bytes=total(own, clients))
+        self.ledger.tally = self.ledger.tally.plus(
+            upload_bytes=halves(fixed * clients),
+            download_bytes=total(common_bytes(shared) + own_bytes(shared, self.ids), clients),
+            evaluations=total(replies.evaluations, clients),
+            gradients=total(replies.gradients, clients),
+            **lower,
+        )
+
+
+class Clock:
+    """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
+
+    def __init__(
+        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
+    ) -> None:
+        self.problem = problem
+        self.roots = roots
+        self.base = base
+        self.round = round
+        self.iteration = jnp.int32(iteration)
+        self.points = points
+        self.calls = 0
+
+    def next_key(self) -> jax.Array:
+        """Return the key of the next call."""
+        self.calls += 1
+        return jax.random.fold_in(self.base, self.calls - 1)
+
+    def inside(self, base: jax.Array, iteration: Any) -> Clock:
+        """Return the clock of one iteration of a repeat."""
+        key = jax.random.fold_in(base, iteration)
+        return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
+
+    def client(self, level: Any, i: jax.Array, common: jax.Array) -> Client:
+        """Return a client's view at this moment."""
+        private = private_key(self.roots, i)
+        return Client(level, i, i, private, self.round, self.iteration, self.points, common)
+
+
+def _repeated(body: Callable[[Any, PyTree], PyTree], federation: SimulatedFederation, carry: PyTree) -> PyTree:
+    """Apply a body once, and see that a compiled loop can carry what it returns."""
+    found = call_part(body, "repeat: its body", "federation, carry", federation, carry)
+    if wrong := mismatch(found, carry):
+        raise InputError(f"repeat: its body returned {wrong}; keep the structure, shapes and types of what it is given")
+    return found
+
+
+def everyone(problem: Any) -> jax.Array:
+    """Return all clients' ids."""
+    return jnp.arange(problem.clients, dtype=jnp.int32)
+
+
+def initial_memory(method: Any, level: Any) -> PyTree:
+    """Return the clients' memories at the start, one row each."""
+    one = method.init_memory(level)
+    return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], level.clients, axis=0), one)

@@ -1,0 +1,252 @@
+"""The fast engine: all clients in one compiled program, on all devices there are.
+
+Clients are a vmapped axis, rounds and repeats are compiled loops, data are arguments. `loop.py` does the same thing client by
+client and is what this engine is tested against.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.engines.progress import Progress
+from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
+from fedrzo.engines.simulation.spread import Spread, check_chunk, spread
+from fedrzo.engines.simulation.tally import Tally
+from fedrzo.federation.protocol import Cost, Roots
+from fedrzo.methods.guards import with_metrics
+from fedrzo.support.compiling import LONG, compiler_options, unsplit
+from fedrzo.support.keys import written_out
+
+PyTree = Any
+COHORT = 3  # the stream of the run's key that cohorts are drawn from
+BLOCK = 25  # short rounds on a GPU run so many at a time: a loop of unknown length waits for the host in every pass
+SHORT = 1 << 20  # numbers of all clients' x, up to which rounds are short
+TRACES = [0]  # how often a run was traced: tests check that new hyper-parameters do not retrace
+
+
+class Carry(NamedTuple):
+    """Everything that passes from one chunk of rounds to the next; arrays only, so it can be stored."""
+
+    state: PyTree
+    memory: PyTree
+    tally: Tally
+    progress: Progress
+
+
+def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.Array, jax.Array]:
+    """Draw who takes part in round r, without replacement; everyone if no size is given."""
+    weights = jnp.asarray(problem.client_weights)
+    if size is None or size == problem.clients:
+        return everyone(problem), weights
+    draw = jax.random.fold_in(jax.random.fold_in(key, COHORT), r)
+    ids = jnp.sort(jax.random.permutation(draw, everyone(problem))[:size])
+    return ids, weights[ids]
+
+
+def _rounds(
+    method: Any,
+    problem: Any,
+    key: jax.Array,
+    carry: Carry,
+    span: tuple,
+    size: int | None,
+    spread: Spread,
+    blocks: bool = False,
+) -> Carry:
+    """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
+    key = written_out(key)
+    roots = Roots.of(key)
+
+    def one(r: jax.Array, carry: Carry) -> Carry:
+        ids, weights = cohort(problem, key, r, size)
+        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
+        ledger = Ledger(carry.tally, {"": carry.memory})
+        federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
+        state = method.round(federation, carry.state, r)
+        # After trouble nothing moves: the first bad state is kept, to be told about.
+        state = jax.tree.map(lambda new, old: jnp.where(carry.progress.trouble < 0, new, old), state, carry.state)
+        progress = carry.progress.after(key, r, state.x, method.healthy(state))
+        return Carry(state, ledger.memory[""], ledger.tally, progress)
+
+    return in_blocks(one, span, carry) if blocks else jax.lax.fori_loop(span[0], span[1], one, carry)
+
+
+def in_blocks(one: Callable[[Any, Carry], Carry], span: tuple, carry: Carry) -> Carry:
+    """Run rounds span[0] .. span[1] - 1, most of them in blocks of a length that is known when compiled."""
+
+    def block(b: Any, carry: Carry) -> Carry:
+        first = span[0] + BLOCK * b
+        return jax.lax.fori_loop(0, BLOCK, lambda j, carry: one(first + j, carry), carry)
+
+    blocks = (span[1] - span[0]) // BLOCK
+    carry = jax.lax.fori_loop(0, blocks, block, carry)
+    return jax.lax.fori_loop(span[0] + BLOCK * blocks, span[1], one, carry)
+
+
+def _advance(
+    method: Any,
+    problem: Any,
+    key: jax.Array,
+    carry: Carry,
+    span: tuple,
+    *,
+    size: int | None,
+    spread: Spread,
+    many: bool,
+    blocks: bool = False,
+) -> Carry:
+    TRACES[0] += 1  # runs only while JAX traces
+
+    def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
+        return _rounds(method, problem, key, carry, span, size, spread, blocks)
+
+    with unsplit(spread.one_core_each and not many):  # rows of rows are looked up more slowly in a piece
+        return (jax.vmap(run) if many else run)(method, key, carry)
+
+
+@functools.cache
+def advance(platform: str, long: bool) -> Any:
+    """Return what runs rounds, as compiled code for a platform, and for a long x or a short one."""
+    static, options = ("size", "spread", "many", "blocks"), compiler_options(platform, long)
+    return jax.jit(_advance, static_argnames=static, donate_argnames=("carry",), compiler_options=options)
+
+
+@functools.partial(jax.jit, static_argnames=("many",))
+def evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[str, jax.Array]:
+    """Return what the problem and the method monitor, as compiled code."""
+
+    def one(method: Any, state: PyTree) -> dict[str, jax.Array]:
+        row = problem.evaluate(state.x)
+        if problem.follows_projection:
+            row["loss_feasible"] = problem.projected_loss(state.x, row["loss"])
+        return with_metrics(row, method, state)
+
+    return (jax.vmap(one) if many else one)(method, state)
+
+
+@functools.partial(jax.jit, static_argnames=("many",))
+def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
+    def one(method: Any, key: jax.Array) -> Carry:
+        state = method.init(problem, key)
+        return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
+
+    return (jax.vmap(one) if many else one)(method, key)
+
+
+def _stack_keys(keys: list) -> jax.Array:
+    data = jnp.asarray(np.stack([jax.random.key_data(key) for key in keys]))
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
+
+
+class Simulation:
+    """The default engine.
+
+    Args:
+        devices: the JAX devices to share the clients among; all of the default platform if not given.
+        client_chunk: how many clients are at work at a time, so that memory does not grow with their number; all if not
+            given. Means are then added up chunk by chunk, which rounds differently.
+    """
+
+    name = "simulation"
+
+    def __init__(self, devices: list | None = None, client_chunk: int | None = None) -> None:
+        self.devices = devices
+        self.client_chunk = check_chunk(client_chunk)
+
+    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> SimulationSession:
+        """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
+        devices = self.devices or jax.devices()
+        ways = spread(clients_per_round or problem.clients, devices, self.client_chunk)
+        return SimulationSession(methods, problem, keys, clients_per_round, ways)
+
+
+class SimulationSession:
+    """A run in progress. Everything it knows is in `carry` and `round`, both of which can be stored and restored."""
+
+    def __init__(self, methods: list, problem: Any, keys: list, size: int | None, spread: Spread) -> None:
+        self.many = len(methods) > 1
+        self.size = size
+        self.round = 0
+        self.spread = spread
+        clients = len(methods) * (size or problem.clients)
+        self.blocks = spread.platform == "gpu" and clients * problem.dim <= SHORT
+        self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
+        self.key = self._place(_stack_keys(keys) if self.many else keys[0])
+        self.problem = self._place(problem)
+        carry = self._place(_start(self.method, self.problem, self.key, many=self.many))
+        # Copies: compiled code takes over the buffers of its carry, so no two may share one.
+        self.carry = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
+
+    def _place(self, tree: PyTree) -> PyTree:
+        """Put arrays on the device, or a copy on each of several."""
+        if self.spread.mesh is None:
+            return jax.device_put(tree, self.spread.device)
+        return jax.device_put(tree, jax.sharding.NamedSharding(self.spread.mesh, jax.sharding.PartitionSpec()))
+
+    def advance(self, rounds: int) -> None:
+        """Run some more rounds."""
+        span = (np.int32(self.round), np.int32(self.round + rounds))
+        self.carry = advance(self.spread.platform, self.problem.dim >= LONG)(
+            self.method,
+            self.problem,
+            self.key,
+            self.carry,
+            span,
+            size=self.size,
+            spread=self.spread,
+            many=self.many,
+            blocks=self.blocks,
+        )
+        self.round += rounds
+
+    def evaluate(self) -> dict[str, np.ndarray]:
+        """Return what the problem monitors, one entry per run."""
+        row = evaluate(self.method, self.problem, self.carry.state, many=self.many)
+        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
+
+    def costs(self) -> list[Cost]:
+        """Return the cumulative costs of each run."""
+        return [Tally(low, high).cost() for low, high in zip(*map(np.atleast_2d, self.carry.tally), strict=True)]
+
+    def states(self) -> list[PyTree]:
+        """Return each run's state, on the host."""
+        return self._each(self.carry.state)
+
+    def progress(self) -> list[Progress]:
+        """Return each run's record, on the host."""
+        return self._each(self.carry.progress)
+
+    def _each(self, tree: PyTree) -> list[PyTree]:
+        tree = jax.tree.map(np.asarray, tree)
+        if not self.many:
+            return [tree]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(self.key.shape[0])]
+
+    def columns(self) -> dict[str, int]:
+        """Return what a history shows beside counted costs: nothing here, since no bytes travel."""
+        return {}
+
+    def notes(self) -> dict[str, Any]:
+        """Return what a checkpoint holds beside arrays: nothing here."""
+        return {}
+
+    def recall(self, notes: dict[str, Any]) -> None:
+        """Go on from a checkpoint's plain values."""
+
+    def close(self) -> None:
+        """Let go of what the run held: nothing here."""
+
+    def store(self) -> list[np.ndarray]:
+        """Return everything that a later session needs to go on, as arrays."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self.carry)]
+
+    def restore(self, arrays: list[np.ndarray], round: int) -> None:
+        """Go on from stored arrays."""
+        self.carry = self._place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
+        self.round = round

@@ -1,0 +1,119 @@
+"""How the simulation spreads its clients: all side by side, over several devices, or chunk by chunk."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import InputError
+from fedrzo.federation.protocol import Reply, weighted_mean
+from fedrzo.support.hardware import cores
+from fedrzo.support.pytrees import index
+
+PyTree = Any
+Step = Callable[[jax.Array, PyTree], Reply]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How clients are spread. Numbers depend on it only by the order in which means are added up.
+
+    Attributes:
+        mesh: the devices that share them; None for a single one.
+        chunk: how many are at work at a time; None for all.
+        device: the single device, if it is not JAX's first.
+    """
+
+    mesh: jax.sharding.Mesh | None = None
+    chunk: int | None = None
+    device: jax.Device | None = None
+
+    @property
+    def platform(self) -> str:
+        """What the devices are: "cpu" or "gpu", say."""
+        if self.mesh is not None:
+            return str(self.mesh.devices.flat[0].platform)
+        return jax.default_backend() if self.device is None else self.device.platform
+
+    @property
+    def one_core_each(self) -> bool:
+        """Whether these are CPU devices, one for each core at least."""
+        return self.mesh is not None and self.platform == "cpu" and self.mesh.size >= cores()
+
+    def each(self, step: Step, ids: jax.Array, memories: PyTree) -> Reply:
+        """Return the clients' replies, one above the other."""
+        if self.chunk is None:
+            return self._together(step, ids, memories)
+        blocks = self._blocks(ids)
+        replies = jax.lax.map(lambda block: self._together(step, block, memories), blocks)
+        return _joined(replies, ids.shape[0])
+
+    def mean(self, step: Step, ids: jax.Array, weights: jax.Array, memories: PyTree) -> Reply:
+        """Return the weighted mean of the replies' values, and all else of the replies; no more values at a time than a chunk."""
+        if self.chunk is None:
+            replies = self._together(step, ids, memories)
+            return replies._replace(value=weighted_mean(replies.value, weights))
+        blocks = self._blocks(ids)
+        shares = jnp.pad(weights, (0, blocks.size - weights.size)).reshape(blocks.shape)
+
+        def part(block: jax.Array, shares: jax.Array) -> Reply:
+            replies = self._together(step, block, memories)
+            return replies._replace(value=weighted_mean(replies.value, shares))
+
+        def add(total: PyTree, block: tuple) -> tuple[PyTree, Reply]:
+            replies = part(*block)
+            return jax.tree.map(jnp.add, total, replies.value), replies._replace(value=None)
+
+        shapes = jax.eval_shape(part, blocks[0], shares[0]).value
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        total, replies = jax.lax.scan(add, nothing, (blocks, shares))
+        return _joined(replies, ids.shape[0])._replace(value=total)
+
+    def _blocks(self, ids: jax.Array) -> jax.Array:
+        """Return ids as rows of a chunk each; the last one is filled up with clients whose replies are dropped."""
+        assert self.chunk is not None
+        return _filled(ids, self.chunk).reshape(-1, self.chunk)
+
+    def _together(self, step: Step, ids: jax.Array, memories: PyTree) -> Reply:
+        """Have clients step side by side. Devices get equally many each, some of them once more where they do not divide."""
+        count = ids.shape[0]
+        if self.mesh is None:
+            return jax.vmap(step)(ids, index(memories, ids))
+        ids = jax.lax.with_sharding_constraint(_filled(ids, self.mesh.size), clients_sharding(self.mesh))
+        replies = jax.vmap(step)(ids, index(memories, ids))
+        return jax.tree.map(lambda leaf: leaf[:count], replies)
+
+
+def _filled(ids: jax.Array, multiple: int) -> jax.Array:
+    """Return ids, some of them twice, as many as a multiple of a number."""
+    return jnp.resize(ids, (-(-ids.shape[0] // multiple) * multiple,))
+
+
+def _joined(replies: Reply, count: int) -> Reply:
+    """Return the replies of all chunks, one above the other."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], replies)
+
+
+def check_chunk(chunk: Any) -> int | None:
+    """Return how many clients are at work at a time, or say what was found in its place."""
+    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+        raise InputError(f"client_chunk: found {chunk!r}; pass a whole number of at least 1, or None for all at once")
+    return chunk
+
+
+def spread(participants: int, devices: list, chunk: int | None) -> Spread:
+    """Return how so many clients are spread over devices: each has one at least."""
+    used = min(len(devices), participants if chunk is None else min(chunk, participants))
+    mesh = None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))
+    single = devices[0] if mesh is None and devices[0] != jax.devices()[0] else None
+    return Spread(mesh, None if chunk is None or chunk >= participants else chunk, single)
+
+
+def clients_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Return the sharding of an axis of clients."""
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))

@@ -1,0 +1,134 @@
+"""Randomised smoothing: estimators of a gradient from loss values, and how far their digits can be trusted."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.federation import directions
+from fedrzo.federation.client import Client
+
+
+def slope(dim: int, smoothing: Any, difference: jax.Array) -> jax.Array:
+    """Return the scalar that multiplies v in the two-point estimator, n/(2 eta^2) (f(x+v) - f(x-v))."""
+    return dim / (2 * smoothing**2) * difference
+
+
+class Estimate(NamedTuple):
+    """An estimate of a gradient, and the slopes along its directions, which tell it to whoever can draw them."""
+
+    gradient: jax.Array
+    slopes: jax.Array
+
+
+def estimate(client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothing: Any) -> Estimate:
+    """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over the keys' directions.
+
+    Args:
+        client: whose loss.
+        keys: of the directions, known to the server too, so that it can rebuild them; each costs two evaluations of the batch.
+        x: the point, a flat vector.
+        batch: the sample; both points see the same one.
+        smoothing: eta, the radius of the sphere that v is drawn from.
+    """
+
+    def found(j: Any, v: jax.Array) -> jax.Array:
+        del j
+        return slope(x.size, smoothing, client.difference(x, v, batch))
+
+    return _along(found, keys, x, smoothing)
+
+
+def from_slopes(slopes: jax.Array, keys: jax.Array, x: jax.Array, smoothing: Any) -> jax.Array:
+    """Return the estimate that a client at x found, from its slopes and the keys of its directions."""
+    return _along(lambda j, v: slopes[j], keys, x, smoothing).gradient
+
+
+def _along(found: Any, keys: jax.Array, x: jax.Array, smoothing: Any) -> Estimate:
+    """Return the mean of slope times direction, `found(j, v)` being the slope along the j-th direction."""
+    count = keys.shape[0]
+
+    def one(j: Any) -> tuple[jax.Array, jax.Array]:
+        v = directions.sphere(keys[j], x.size, smoothing, x.dtype)
+        slope = found(j, v)
+        return slope * v, slope
+
+    def add(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        g, slope = one(j)
+        return carry[0] + g, carry[1].at[j].set(slope)
+
+    g, first = one(0)
+    if count == 1:
+        return Estimate(g, first[None])
+    g, slopes = jax.lax.fori_loop(1, count, add, (g, jnp.zeros(count, x.dtype).at[0].set(first)))
+    return Estimate(g / count, slopes)
+
+
+def estimate_one_sided(
+    client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int
+) -> jax.Array:
+    """Estimate the gradient from one side: n/(mu b) sum_j (f(x + mu v_j) - f(x)) v_j, v_j uniform on the unit sphere.
+
+    Args:
+        client: whose loss.
+        key: the directions are drawn from it.
+        x: the point, a flat vector.
+        batch: the sample; all points see the same one.
+        smoothing: mu, how far from x the loss is asked for.
+        count: b, how many directions; together they cost one evaluation of the batch more than that.
+    """
+    base = client.loss(x, batch)
+
+    def add(j: Any, total: jax.Array) -> jax.Array:
+        v = directions.sphere(jax.random.fold_in(key, j), x.size, 1.0, x.dtype)
+        return total + (client.loss(x + smoothing * v, batch) - base) * v
+
+    total = jax.lax.fori_loop(0, count, add, jnp.zeros_like(x))
+    return x.size / (smoothing * count) * total
+
+
+class Noise(NamedTuple):
+    """Root mean squares of the two-point estimate at a point: what sampling and what rounding contribute."""
+
+    statistical: float
+    rounding: float
+
+
+def measure_noise(problem: Any, x: np.ndarray, smoothing: float, draws: int = 8) -> Noise:
+    """Measure how much of a two-point estimate in `x.dtype` is rounding, by computing the same differences in float64.
+
+    The exact values come from the loss itself, run in float64 at the points that the estimator meant (x +- v before
+    rounding to x's precision) on the same samples. A black box may not follow into float64: there the rounding is taken to
+    be that of storing each of the two values in x's precision.
+    """
+    n, scale = x.size, x.size / (2 * smoothing)
+    batch = jax.tree.map(np.asarray, Client.of(problem, 0).sample(jax.random.key(0), 1))
+    value = jax.jit(problem.value)
+    generator = np.random.default_rng(0)
+    rough, exact, values = [], [], []
+    for _ in range(draws):
+        v = generator.standard_normal(n)
+        v *= smoothing / np.linalg.norm(v)
+        rough.append(np.subtract(*_both_sides(value, x, v, batch, x.dtype)))
+        exact.append(np.subtract(*(sides := _both_sides(value, x, v, batch, np.dtype(np.float64)))))
+        values.append(sides[0])
+    statistical = scale * float(np.sqrt(np.mean(np.square(exact))))
+    if getattr(problem.loss_fn, "is_blackbox", False):
+        spacing = np.spacing(np.abs(np.array(values, x.dtype)))
+        return Noise(statistical, scale * float(np.mean(spacing)) / np.sqrt(6))  # two roundings, each uniform
+    return Noise(statistical, scale * float(np.sqrt(np.mean(np.subtract(rough, exact) ** 2))))
+
+
+def _both_sides(value: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: np.dtype) -> tuple[float, float]:
+    """Compute f(x+v) and f(x-v) on one batch, wholly in the given precision."""
+
+    def cast(array: np.ndarray) -> np.ndarray:
+        return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+
+    with jax.enable_x64(dtype == np.float64):
+        batch = jax.tree.map(cast, batch)
+        x, v = x.astype(dtype), v.astype(dtype)
+        return tuple(float(value(jnp.asarray(point), batch)) for point in (x + v, x - v))  # type: ignore[return-value]

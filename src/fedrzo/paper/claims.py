@@ -1,0 +1,143 @@
+"""How claims are judged: paired differences over seeds, with a 95 % confidence interval, at equal cost where that matters."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedrzo.paper.record import Claim
+from fedrzo.results.figure import spent
+from fedrzo.results.history import History
+from fedrzo.results.statistics import confidence_band
+
+UPPER = "upper evaluations"
+COSTS = {"evaluations": "loss evaluations", UPPER: "upper-level evaluations"}
+
+
+def cost(history: History, name: str) -> np.ndarray:
+    """Return a cumulative cost; of upper-level evaluations too, without the gradients of a lower level."""
+    return history["evaluations"] if name == UPPER else spent(history, name)
+
+
+def at_cost(histories: Sequence[History], metric: str, name: str, budget: float) -> np.ndarray:
+    """Return each run's metric when it had spent so much, between two rows on the line that joins them."""
+    return np.array([np.interp(budget, cost(history, name), history[metric]) for history in histories])
+
+
+def common_budget(groups: Sequence[Sequence[History]], name: str) -> float:
+    """Return the largest cost that all runs reached."""
+    return float(min(cost(history, name)[-1] for histories in groups for history in histories))
+
+
+def final(histories: Sequence[History], metric: str) -> np.ndarray:
+    """Return each run's metric at the end."""
+    return np.array([history[metric][-1] for history in histories])
+
+
+def smaller(text: str, measured: str, left: np.ndarray, right: np.ndarray, note: str = "", own: bool = False) -> Claim:
+    """Judge "left is smaller than right" by the mean of left - right over seeds.
+
+    It holds if the whole interval lies below zero, fails if it lies above, and cannot be told otherwise. Where runs diverged
+    on one side only, that decides it.
+    """
+    good_left, good_right = np.all(np.isfinite(left)), np.all(np.isfinite(right))
+    if not (good_left and good_right):
+        holds = True if good_left else (False if good_right else None)
+        return Claim(text, measured, float("nan"), None, None, holds, f"{note} Some runs diverged.".strip(), own)
+    mean, low, high = (float(part) for part in confidence_band(np.asarray(left - right, float)))
+    if len(left) == 1:
+        return Claim(text, measured, mean, None, None, None, f"{note} One seed gives no interval.".strip(), own)
+    holds = True if high < 0 else (False if low > 0 else None)
+    return Claim(text, measured, mean, low, high, holds, note, own)
+
+
+def more_local_steps(
+    groups: Mapping[int, Sequence[History]],
+    metric: str = "loss",
+    where: str = "",
+    own: bool = False,
+    costs: Sequence[str] = ("evaluations",),
+) -> list[Claim]:
+    """Judge "more local steps are better": each H against the next at equal rounds, the ends at equal evaluations.
+
+    Args:
+        groups: the runs of each H, from few to many, seeds in the same order.
+        metric: the column to compare.
+        where: what tells this comparison from others, shown behind the claim.
+        own: whether the comparison at equal rounds is ours too; those at equal cost always are.
+        costs: what to make equal besides rounds: `"evaluations"`, and `UPPER` where a lower level takes most of them.
+    """
+    place = f" ({where})" if where else ""
+    word = metric.replace("_", " ")
+    found = []
+    for less, more in itertools.pairwise(groups):
+        found.append(
+            smaller(f"At equal rounds, H = {more} reaches a lower {word} than H = {less}{place}",
+                    f"{word} at the last round, H = {more} minus H = {less}, paired by seed",
+                    final(groups[more], metric), final(groups[less], metric),
+                    f"Confounded: H = {more} takes {more / less:g} times as many steps.", own)
+        )  # fmt: skip
+    return found + [_at_equal(groups, metric, word, place, name) for name in costs]
+
+
+def _at_equal(groups: Mapping[int, Sequence[History]], metric: str, word: str, place: str, name: str) -> Claim:
+    """Compare many with few local steps when both have spent as much."""
+    few, many = min(groups), max(groups)
+    budget = common_budget([groups[few], groups[many]], name)
+    late, early = (at_cost(groups[H], metric, name, budget) for H in (many, few))
+    rounds = {H: at_cost(groups[H], "round", name, budget).mean() for H in (many, few)}
+    counted = "a gradient is three" if name == "evaluations" else "the lower level's gradients not counted"
+    return smaller(
+        f"At equal {COSTS[name]}, H = {many} reaches a lower {word} than H = {few}{place}",
+        f"{word} after {budget:,.0f} evaluations ({counted}), H = {many} minus H = {few}, paired by seed", late, early,
+        f"By then H = {many} has made {rounds[many]:.3g} rounds, H = {few} {rounds[few]:.3g}.", own=True,
+    )  # fmt: skip
+
+
+def below(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+    """Judge "this number is at most so large" by the interval of its mean over seeds."""
+    mean, low, high, several = _interval(values)
+    holds = True if high <= limit else (False if low > limit else None)
+    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
+
+
+def above(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+    """Judge "this number is larger than that" by the interval of its mean over seeds."""
+    turned = below(text, measured, -np.asarray(values, float), -limit, note, own)
+    low, high = (None if end is None else -end for end in (turned.high, turned.low))
+    return dataclasses.replace(turned, value=-turned.value, low=low, high=high)
+
+
+def within(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+    """Judge "this number is between minus and plus so much" by the interval of its mean over seeds."""
+    mean, low, high, several = _interval(values)
+    holds = True if -limit <= low and high <= limit else (False if low > limit or high < -limit else None)
+    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
+
+
+def _interval(values: np.ndarray) -> tuple[float, float, float, bool]:
+    mean, low, high = (float(part) for part in confidence_band(np.asarray(values, float)))
+    return mean, low, high, len(values) > 1
+
+
+def exact(text: str, measured: str, value: float, holds: bool, note: str = "", own: bool = False) -> Claim:
+    """State a claim about numbers without noise."""
+    return Claim(text, measured, float(value), None, None, bool(holds), note, own)
+
+
+def summary(claims: Sequence[Claim]) -> list[list[str]]:
+    """Return rows to print."""
+    rows = [["claim (* ours, not the paper's)", "value", "95 % interval", "verdict"]]
+    for claim in claims:
+        interval = "" if claim.low is None or claim.high is None else f"{claim.low:.3g} to {claim.high:.3g}"
+        rows.append([claim.text + " *" * claim.own, f"{claim.value:.4g}", interval, verdict(claim)])
+    return rows
+
+
+def verdict(claim: Any) -> str:
+    """Return a claim's verdict in words."""
+    return {True: "holds", False: "does not hold", None: "cannot tell"}[claim.holds]

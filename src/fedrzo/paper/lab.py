@@ -1,0 +1,142 @@
+"""Where reproductions are worked at: sweeps and small results that are kept as they come, so that nothing is done twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedrzo.errors import MissingExtraError
+from fedrzo.methods import Method
+from fedrzo.paper.record import Claim, Curves, Record, Setting, Table
+from fedrzo.problems.base import Problem
+from fedrzo.results import plots
+from fedrzo.results.figure import Surface
+from fedrzo.results.sweep import Sweep
+from fedrzo.running.run import sweep
+from fedrzo.running.spec import slug
+from fedrzo.support.files import check_writable, write_file
+
+
+def duration(minutes: float) -> str:
+    """Return a rough time in words."""
+    return f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+
+
+@dataclasses.dataclass
+class Lab:
+    """One reproduction at work.
+
+    Attributes:
+        name: as in `fedrzo reproduce NAME`.
+        quick: whether to do the short version.
+        seed: the first one.
+        out: the folder of all reproductions; each has a sub-folder in it. None keeps nothing.
+        data: the folder of the data sets, where they are not in the usual places.
+        progress: whether to say on standard error what is going on.
+    """
+
+    name: str
+    quick: bool = False
+    seed: int = 0
+    out: Path | None = None
+    data: str | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        self.began = time.perf_counter()
+        self.worked = 0.0  # seconds that the parts took, in this sitting or an earlier one
+        if self.out is not None:
+            check_writable(self.home, "--out")
+
+    @property
+    def home(self) -> Path:
+        """The folder of this reproduction."""
+        assert self.out is not None
+        return self.out / self.name
+
+    def say(self, text: str) -> None:
+        """Print on standard error, unless told to be quiet."""
+        if self.progress:
+            print(text, file=sys.stderr)
+
+    def budget(self, text: str, minutes: tuple[float, float]) -> None:
+        """Say what is going to be done and how long its quick or full version takes on two cores."""
+        kept = "" if self.out else "; with --out it is kept, and continued after an interruption"
+        shown = duration(minutes[0] if self.quick else minutes[1])
+        self.say(f"{self.name}{' (quick)' if self.quick else ''}: {text}; about {shown} on two cores{kept}")
+
+    def seeds(self, quick: int, full: int) -> list[int]:
+        """Return the seeds to run."""
+        return list(range(self.seed, self.seed + (quick if self.quick else full)))
+
+    def sweep(
+        self, label: str, method: Method, problem: Problem, rounds: int, seeds: list[int], eval_every: int, **grid: Any
+    ) -> Sweep:
+        """Run a sweep in one compiled program, or go on with it where an earlier sitting stopped."""
+        self.say(f"{self.name}: {label}")
+        folder = None if self.out is None else self._kept(label)
+        found = sweep(
+            method, problem, rounds, seeds, eval_every=eval_every, progress=self.progress, checkpoint=folder,
+            resume=folder is not None, **grid,
+        )  # fmt: skip
+        self.worked += float(found.results[0][0].history["seconds"][-1])  # earlier sittings included
+        return found
+
+    def once(self, label: str, compute: Callable[[], Any]) -> Any:
+        """Return what `compute` returns, plain values, from an earlier sitting if there was one."""
+        path = None if self.out is None else self._kept(label) / "value.json"
+        if path is not None and path.exists():
+            kept = json.loads(path.read_text())
+        else:
+            self.say(f"{self.name}: {label}")
+            began = time.perf_counter()
+            kept = {"value": compute(), "seconds": time.perf_counter() - began}
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_file(path, json.dumps(kept).encode())
+        self.worked += kept["seconds"]
+        return kept["value"]
+
+    def _kept(self, label: str) -> Path:
+        """Return where a part is kept; other versions and other seeds lie elsewhere."""
+        version = ("quick" if self.quick else "full") + (f"-seed-{self.seed}" if self.seed else "")
+        return self.home / version / slug(label)
+
+    def record(
+        self,
+        title: str,
+        settings: list[Setting],
+        seeds: list[int],
+        figures: list[Curves | Surface] | None = None,
+        tables: list[Table] | None = None,
+        claims: list[Claim] | None = None,
+        data: dict[str, Any] | None = None,
+    ) -> Record:
+        """Put together what the reproduction leaves behind, and write it where there is an output folder."""
+        given = {"--seed": self.seed or None, "--data": self.data, "--out": self.out}
+        options = [" --quick"] * self.quick + [f" {name} {value}" for name, value in given.items() if value is not None]
+        record = Record(
+            self.name, title, f"fedrzo reproduce {self.name}{''.join(options)}", settings, figures or [], tables or [],
+            claims or [], seeds, max(self.worked, time.perf_counter() - self.began), self.quick, data=data or {},
+        )  # fmt: skip
+        if self.out is not None:
+            record.save(self.home)
+            self._draw(record)
+        return record
+
+    def _draw(self, record: Record) -> None:
+        """Write each figure as PNG and SVG, for papers; the report draws its own from the record."""
+        try:
+            for i, figure in enumerate(record.figures, 1):
+                path = self.home / f"{i:02d}-{slug(figure.title)}"
+                if isinstance(figure, Curves):
+                    plots.save(plots.curves(figure.groups, figure.metric, log=figure.log), path)
+                else:
+                    plots.save(plots.surface(figure), path)
+        except MissingExtraError as error:
+            self.say(f"{self.name}: no figures: {error}")

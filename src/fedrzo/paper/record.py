@@ -1,0 +1,165 @@
+"""What an experiment leaves behind: curves, surfaces, tables, claims and settings, in one JSON file that a report is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import fedrzo
+from fedrzo.errors import InputError
+from fedrzo.results.figure import Surface
+from fedrzo.results.history import History
+from fedrzo.support.files import write_file
+
+FILE = "record.json"
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A choice, with where it comes from: the paper, or our own reason where the paper prints nothing."""
+
+    name: str
+    value: Any
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper as a check.
+
+    Attributes:
+        text: the claim, in our words.
+        measured: how it was measured.
+        value: what came out.
+        low: of its 95 % confidence interval, if it has one.
+        high: likewise.
+        holds: whether the claim holds; None where this run cannot tell.
+        note: what to know beside it, such as a confounder.
+        own: whether it is a question of ours that the paper does not claim anything about.
+    """
+
+    text: str
+    measured: str
+    value: float
+    low: float | None
+    high: float | None
+    holds: bool | None
+    note: str = ""
+    own: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """Histories by label, one per seed, drawn against rounds, bytes and evaluations: means with 95 % bands, or with few runs."""
+
+    title: str
+    groups: dict[str, list[History]]
+    metric: str = "loss"
+    log: bool = True
+    caption: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows to read, first the names of the columns; numbers are already written as they should be."""
+
+    title: str
+    rows: list[list[str]]
+    caption: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Everything on one figure or table of the paper.
+
+    Attributes:
+        name: as in `fedrzo reproduce NAME`.
+        title: one line.
+        command: what reproduces it.
+        settings: every choice and its reason.
+        figures: `Curves` and `Surface`.
+        tables: with the paper's numbers beside ours where it prints any.
+        claims: what the figure is to support, checked.
+        seeds: which were run.
+        seconds: how long it took.
+        quick: whether this is the short version.
+        environment: versions and machine.
+        data: what `--json` prints of a table whose shape others rely on.
+        notes: what runs say about their ends, such as that one is worse than its start.
+    """
+
+    name: str
+    title: str
+    command: str
+    settings: list[Setting]
+    figures: list[Curves | Surface]
+    tables: list[Table]
+    claims: list[Claim]
+    seeds: list[int]
+    seconds: float
+    quick: bool
+    environment: dict[str, str] = dataclasses.field(default_factory=lambda: environment())
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `record.json`, whole or not at all."""
+        write_file(Path(folder) / FILE, json.dumps(self.to_dict(), allow_nan=True).encode())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        figures = []
+        for figure in self.figures:
+            table = {**vars(figure), "kind": type(figure).__name__}
+            if isinstance(figure, Curves):
+                table["groups"] = {label: [h.to_dict() for h in runs] for label, runs in figure.groups.items()}
+            figures.append(table)
+        plain = {name: [vars(item) for item in getattr(self, name)] for name in ("settings", "tables", "claims")}
+        return {"format": FORMAT, **vars(self), **plain, "figures": figures}
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Record:
+        """Read what `save` wrote."""
+        path = Path(folder) / FILE
+        try:
+            table = json.loads(path.read_text())
+        except OSError as error:
+            raise InputError(
+                f"report: cannot read {path} ({error.strerror}); make it with fedrzo reproduce --out"
+            ) from None
+        except ValueError:
+            raise InputError(f"report: {path} is not JSON; make it anew with fedrzo reproduce --out") from None
+        if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
+            raise InputError(f"report: {path} is not of format {FORMAT}; make it anew with fedrzo reproduce --out")
+        kinds: dict[str, Any] = {"settings": Setting, "tables": Table, "claims": Claim}
+        items = {name: [kind(**item) for item in table[name]] for name, kind in kinds.items()}
+        return cls(**{**table, **items, "figures": [_figure(item) for item in table["figures"]]})
+
+
+def _figure(table: dict[str, Any]) -> Curves | Surface:
+    kind = table.pop("kind")
+    if kind == "Surface":
+        return Surface(**{**table, "labels": tuple(table["labels"])})
+    groups = {label: [History(columns) for columns in runs] for label, runs in table["groups"].items()}
+    return Curves(**{**table, "groups": groups})
+
+
+def environment() -> dict[str, str]:
+    """Return the versions and the machine at hand."""
+    versions = {package: metadata.version(package) for package in ("jax", "jaxlib", "numpy", "scipy", "optax")}
+    device = jax.devices()[0]
+    return {
+        "python": platform.python_version(),
+        "fedrzo": fedrzo.__version__,
+        **versions,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "device": f"{len(jax.devices())} x {device.device_kind}",
+    }

@@ -1,0 +1,1 @@
+"""One page on what a folder of results holds; it opens offline."""

@@ -1,0 +1,149 @@
+"""What a folder holds: records, and runs without one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedrzo.errors import InputError
+from fedrzo.paper.record import FILE, Curves, Record, Setting
+from fedrzo.results.history import History
+from fedrzo.results.text import together
+from fedrzo.running.spec import Spec, slug
+
+SPEC = "spec.toml"
+HISTORY = "history.csv"
+
+
+class Found(NamedTuple):
+    """A record and the folder that it was found in."""
+
+    record: Record
+    home: Path
+
+
+def find(folder: Path) -> list[Found]:
+    """Return the records in a folder and in the folders of it, `fig2` before `fig10`; runs without a record become one."""
+    if not folder.is_dir():
+        raise InputError(f"report: there is no folder {folder}; make one with fedrzo reproduce --out {folder}")
+    parts = sorted((part for part in folder.iterdir() if part.is_dir()), key=_natural)
+    found = [_load(home) for home in (folder, *parts) if (home / FILE).is_file()]
+    for home in [folder] if _runs(folder) else parts:
+        runs = {} if (home / FILE).is_file() else _runs(home)
+        if runs:
+            found.append(Found(_plain(home, runs), home))
+    if not found:
+        raise InputError(
+            f"report: {folder} holds neither {FILE} nor {HISTORY}; make them with fedrzo reproduce --out {folder}"
+        )
+    return found
+
+
+def _load(home: Path) -> Found:
+    try:
+        return Found(Record.load(home), home)
+    except InputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"report: {home / FILE} is not a whole record ({reason}); make it anew with fedrzo reproduce --out"
+        ) from None
+
+
+def _runs(home: Path) -> dict[str, list[Path]]:
+    """Return the histories that `fedrzo run --out` left in a folder: for each label, those of its seeds."""
+    if (home / HISTORY).is_file():
+        return {home.resolve().name: [home / HISTORY]}
+    runs = {}
+    for part in sorted((part for part in home.iterdir() if part.is_dir()), key=_natural):
+        seeds = sorted(part.glob(f"seed-*/{HISTORY}"), key=lambda path: _natural(path.parent))
+        histories = [part / HISTORY] if (part / HISTORY).is_file() else seeds
+        if histories and not (part / FILE).is_file():
+            runs[part.name] = histories
+    return runs
+
+
+def _plain(home: Path, runs: dict[str, list[Path]]) -> Record:
+    """Return a record of runs that have none: their curves and their spec, and nothing claimed."""
+    # The spec of a single result is of another kind: it says what was run in words.
+    spec = _read_spec(home / SPEC) if not (home / HISTORY).is_file() else {}
+    labels = {slug(label): label for label in _labels(spec)}
+    order = list(labels)
+    names = sorted(runs, key=lambda name: order.index(name) if name in order else len(order))
+    groups = {labels.get(name, name): [_read_history(path) for path in runs[name]] for name in names}
+    seeds = sorted({int(n) for paths in runs.values() for path in paths for n in _seed(path)})
+    name = home.resolve().name
+    return Record(
+        name=name,
+        title=str(spec.get("title", "runs without a record")),
+        command=_command(name, seeds) if spec else "",
+        settings=_settings(spec),
+        figures=[Curves("Loss against its costs", groups)],
+        tables=[],
+        claims=[],
+        seeds=seeds,
+        seconds=sum(max(_seconds(history) for history in histories) for histories in groups.values()),
+        quick=False,
+        environment={},
+        notes=[f"{labels.get(name, name)}: {text}" for name in names for text in _notes(runs[name])],
+    )
+
+
+def _notes(paths: list[Path]) -> list[str]:
+    """Return what the results beside some histories say about their ends."""
+    specs = [path.with_name(SPEC) for path in paths]
+    return together([tomllib.loads(spec.read_text()).get("notes", []) if spec.is_file() else [] for spec in specs])
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    return Spec.read(path).table if path.is_file() else {}
+
+
+def _read_history(path: Path) -> History:
+    try:
+        return History.read(path)
+    except (IndexError, OSError, ValueError) as error:
+        raise InputError(f"report: {path} is not a history ({error}); run it anew or remove it") from None
+
+
+def _labels(spec: dict[str, Any]) -> list[str]:
+    variants = spec.get("variant") or [{"label": spec.get("method", {}).get("name", "")}]
+    return [str(variant["label"]) for variant in variants]
+
+
+def _command(name: str, seeds: list[int]) -> str:
+    several = f" --seed {seeds[0]} --seeds {len(seeds)}" if seeds else ""
+    return f"fedrzo run {name}/{SPEC}{several}"
+
+
+def _settings(spec: dict[str, Any]) -> list[Setting]:
+    common = {name: value for name, value in spec.items() if name not in ("title", "variant")}
+    settings = [Setting(key, value, f"from {SPEC}") for key, value in _flat(common).items()]
+    for variant in spec.get("variant", []):
+        own = {key: value for key, value in _flat(variant).items() if key != "label"}
+        changes = ", ".join(f"{key} = {value}" for key, value in own.items())
+        settings.append(Setting(variant["label"], changes, f"a variant of {SPEC}"))
+    return settings
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _seed(path: Path) -> list[str]:
+    return re.findall(r"^seed-(\d+)$", path.parent.name)
+
+
+def _seconds(history: History) -> float:
+    return float(history["seconds"][-1]) if "seconds" in history and len(history) else 0.0
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Order by numbers as numbers: `fig2` before `fig10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]

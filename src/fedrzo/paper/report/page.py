@@ -1,0 +1,115 @@
+"""One page to open: everything that the records in a folder say, with figures to hover over, offline.
+
+`find` reads the folder, `content` puts records into words and rows, `embed` makes data of figures, `page.html`, `page.css` and
+`page.js` are the page itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fedrzo.errors import InputError
+from fedrzo.paper.record import Record
+from fedrzo.paper.report.content import VERDICTS, all_verdicts, count, page
+from fedrzo.paper.report.find import Found, find
+from fedrzo.support.extras import require
+from fedrzo.support.files import check_writable, write_file
+
+FILE = "report.html"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was written.
+
+    Attributes:
+        file: the page.
+        bytes: its size.
+        records: the names of what it shows.
+        figures: how many.
+        tables: how many.
+        claims: how many of the paper's claims `hold`, `fail`, or are `open` because the runs cannot tell.
+        checks: the same of our own questions.
+    """
+
+    file: Path
+    bytes: int
+    records: list[str]
+    figures: int
+    tables: int
+    claims: dict[str, int]
+    checks: dict[str, int]
+
+    def __str__(self) -> str:
+        counts = f"{count(len(self.records), 'record')}, {count(self.figures, 'figure')}"
+        verdicts = all_verdicts(self.claims, self.checks)
+        return f"{self.file} ({self.bytes / 1e6:.1f} MB): {counts}, {count(self.tables, 'table')}. {verdicts}"
+
+
+def write(folder: str | Path, out: str | Path | None = None) -> Report:
+    """Write the report on a folder.
+
+    Args:
+        folder: holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Runs of `fedrzo run --out`
+            that have no record are shown as curves.
+        out: the page; `report.html` in the folder unless given.
+    """
+    found = find(Path(folder))
+    path = Path(folder) / FILE if out is None else Path(out)
+    if path.is_dir():
+        raise InputError(f"--out: {path} is a folder; name a file such as {path / FILE}")
+    require("plotly", "report")
+    check_writable(path.parent, "--out")
+    text = render(found).encode()
+    write_file(path, text)
+    records = [item.record for item in found]
+    return Report(
+        path,
+        len(text),
+        [record.name for record in records],
+        sum(len(record.figures) for record in records),
+        sum(len(record.tables) for record in records),
+        _verdicts(records, own=False),
+        _verdicts(records, own=True),
+    )
+
+
+def render(found: list[Found]) -> str:
+    """Return the page. Equal records give equal pages."""
+    home = Path(__file__).parent
+    engine = require("jinja2", "report")
+    # Everything that a record says is escaped; only what this package wrote itself is marked safe in the template.
+    templates = engine.Environment(
+        loader=engine.FileSystemLoader(home),
+        autoescape=True,
+        undefined=engine.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    scripts = {"library": _library(), "code": (home / "page.js").read_text(encoding="utf-8")}
+    records = [item.record for item in found]
+    view: dict[str, Any] = page(found, _verdicts(records, own=False), _verdicts(records, own=True))
+    style = (home / "page.css").read_text(encoding="utf-8")
+    hashes = " ".join(_hash(script) for script in scripts.values())
+    return templates.get_template("page.html").render(**view, **scripts, style=style, hashes=hashes)
+
+
+def _verdicts(records: list[Record], own: bool) -> dict[str, int]:
+    counts = Counter(VERDICTS[claim.holds] for record in records for claim in record.claims if claim.own == own)
+    return {kind: counts[kind] for kind in VERDICTS.values()}
+
+
+def _library() -> str:
+    """Return plotly.js, as plotly's Python package ships it, fit to stand inside a page."""
+    text = str(require("plotly.offline", "report").get_plotlyjs())
+    return text.replace("\r\n", "\n").replace("</script", "<\\/script")
+
+
+def _hash(script: str) -> str:
+    """Return the name under which the page's security policy lets a script run; it lets no other run."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -1,0 +1,203 @@
+"""The four classes of problems that a federation of clients can be asked to solve.
+
+`Nonsmooth` is the paper's (FL_nn), `Bilevel` (FL_bl), `Minimax` (FL_mm) and `TwoStage` (FL_2s). A problem holds one loss, the
+clients' data and their private sets; x (and y) may be any pytree, of which methods see one flat vector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets
+from fedrzo.data.client_data import Sampler, check_numbers
+from fedrzo.errors import InputError
+from fedrzo.problems.black_box import is_blackbox, telling
+from fedrzo.problems.captures import notice
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
+from fedrzo.problems.monitor import mean_loss, worst_distance
+from fedrzo.support.arguments import check_function, check_functions
+from fedrzo.support.columns import taken
+
+INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
+
+
+def columns(
+    functions: Any, argument: str, beside: tuple[tuple[str, Callable], ...] = ()
+) -> tuple[tuple[str, Callable], ...]:
+    """Return functions with their names, each of which is to be a column of the history, or say why one cannot be."""
+    found = check_functions(functions, argument)
+    if names := sorted(name for name, _ in found if taken(name) or name in dict(beside)):
+        raise InputError(f"{argument}: found {names[0]!r}, a column that the history has already; pass another name")
+    return found
+
+
+class Problem:
+    """What the four classes share: x, the clients' data and sets, their weights, and what is monitored."""
+
+    copies = 1
+    nested = False
+    hierarchical = False
+    usual = "FedRZOnn"  # the method to take where none is named
+    measured_gradients = 0  # that measuring a lower level's constants took
+    follows_projection = False  # whether the loss at the projection of x is monitored too
+
+    def __init__(
+        self,
+        loss: Loss,
+        data: Data,
+        x0: PyTree,
+        constraint: Any,
+        weights: str,
+        test: PyTree,
+        metrics: Mapping[str, Callable] | None,
+        name: str | None,
+    ) -> None:
+        self.loss_fn = check_function(loss, "loss")
+        self.data = check_data(data, "data")
+        self.layout, self.x0 = flat_start(x0, "x0")
+        self.sets = set_family(constraint, x0, self.layout.size, data.clients)
+        self.weights = weights
+        self.client_weights = client_weights(weights, data)
+        self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
+        self.metrics = columns(metrics, "metrics")
+        if self.metrics and test is None:
+            raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
+        self.name = name or type(self).__name__
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        name = "" if self.name == kind else f"{self.name}: "
+        below = f", {self.lower_layout.size} below" if hasattr(self, "lower_layout") else ""
+        own = (
+            ""
+            if self.sets.free
+            else f", sets: {', '.join(sorted({type(group).__name__ for group in self.sets.groups}))}"
+        )
+        return f"{kind}({name}n = {self.dim}{below}, {self.data!r}{own}, {self.layout.dtype})"
+
+    @property
+    def dim(self) -> int:
+        """The paper's n: the length of x as one flat vector."""
+        return self.layout.size
+
+    @property
+    def clients(self) -> int:
+        """The paper's m: how many clients there are."""
+        return self.data.clients
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss gets a client's samples in one batch wherever it is to get all of them: a black box."""
+        return is_blackbox(self.loss_fn)
+
+    @property
+    def functions(self) -> dict[str, Callable]:
+        """The functions that the problem was stated with, by the names of their arguments."""
+        found = {name.removesuffix("_fn"): value for name, value in vars(self).items() if callable(value)}
+        for name, data in (("data", self.data), ("lower_data", getattr(self, "lower_data", None))):
+            found |= {name: data.fn} if isinstance(data, Sampler) else {}
+        return found | dict(self.metrics) | dict(getattr(self, "monitored", ()))
+
+    @contextlib.contextmanager
+    def precision(self) -> Iterator[None]:
+        """Enter the context in which this problem computes: float64 if x0 is, or if there is a lower level.
+
+        There, an error of a black box is told in one line. Programs that were compiled with values which the problem's functions
+        do not find any more, such as a global that has changed, are not used again.
+        """
+        notice(self.functions)
+        wide = self.hierarchical or self.layout.dtype == np.float64
+        with telling(), jax.enable_x64(bool(wide or jax.config.read("jax_enable_x64"))):
+            yield
+
+    def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
+        """Return the loss of one batch at a flat x."""
+        return self.loss_fn(self.layout.unravel(x), batch)
+
+    def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(x+v) - value(x-v); both points go in one call, which a vectorised black box can exploit."""
+        plus, minus = jax.vmap(self.value, in_axes=(0, None))(jnp.stack([x + v, x - v]), batch)
+        return plus - minus
+
+    def moved_to(self, x0: np.ndarray) -> Any:
+        """Return this problem with another starting point, a flat vector."""
+        moved = copy.copy(self)
+        moved.x0 = x0
+        return moved
+
+    def as_stated(self) -> Any:
+        """Return this problem without what was measured of it: rounding may differ between machines."""
+        return self
+
+    def part(self, clients: Sequence[int]) -> Any:
+        """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""
+        part = copy.copy(self)
+        part.data, part.sets = self.data.part(clients), self.sets.part(clients)
+        part.client_weights = np.asarray(self.client_weights)[list(clients)]
+        part.test, part.metrics = None, ()
+        return part
+
+    def lower_solution(self, x: jax.Array) -> PyTree:
+        """Return an accurate lower-level solution at a flat x, where the problem has one lower level for all scenarios."""
+        del x
+        return None
+
+    def project(self, x: jax.Array) -> jax.Array:
+        """Project a flat x onto the intersection of all clients' sets; warn if that, or a client's own, cannot be trusted."""
+        return x if self.sets.free else self._projected(jnp.asarray(x)[None])[0]
+
+    def project_all(self, points: np.ndarray) -> np.ndarray:
+        """Project each row onto the intersection of all clients' sets."""
+        return points if self.sets.free else np.asarray(self._projected(jnp.asarray(points)))
+
+    def _projected(self, points: jax.Array) -> jax.Array:
+        found, error, allowed = _intersection(self.sets, points)
+        sets.warn_of_error("constraint", error, allowed)
+        return found
+
+    def following_projection(self) -> Any:
+        """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""
+        if self.sets.free:
+            return self
+        follower = copy.copy(self)
+        follower.follows_projection = True
+        return follower
+
+    def projected_loss(self, x: jax.Array, loss: jax.Array) -> jax.Array:
+        """Return the loss at the projection of a flat x, given that at x itself; where that is not finite, it stays so."""
+        # A set may well bring an x that diverged back to a point like any other.
+        return jnp.where(jnp.isfinite(loss), self.evaluate(self.project(x))["loss"], loss)
+
+    def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
+        """Return an accurate lower-level solution for each row, where there is one."""
+        return [self.lower_solution(jnp.asarray(point)) for point in points]
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
+        row = {"loss": mean_loss(self, x), "feasibility": worst_distance(self, x)}
+        if self.test is not None:
+            row["test_loss"] = self.value(x, self.test)
+            row |= {name: jnp.asarray(metric(self.layout.unravel(x), self.test)) for name, metric in self.metrics}
+        return row
+
+
+@jax.jit
+def _intersection(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the projection of each point onto what clients' sets have in common, the error it may have, and what is allowed.
+
+    A run cannot warn of the clients' own projections from within compiled code; where it starts and ends, they are asked.
+    """
+
+    def one(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        y, error = family.nearest(x)
+        allowed = sets.promise(x, y)
+        return y, jnp.maximum(error, family.doubt(x) * allowed), allowed
+
+    return jax.vmap(one)(points)

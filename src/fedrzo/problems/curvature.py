@@ -1,0 +1,227 @@
+"""The constants that step sizes are made of, estimated where the user gives none: strong convexity and smoothness."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.data.client_data import Sampler
+from fedrzo.errors import InputError, warn
+from fedrzo.federation.client import FULL, Client
+from fedrzo.problems.monitor import mean_gradient
+
+DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
+POINTS = 3
+LARGEST, LEAST = 60, 200  # steps of power iteration for the largest and the least eigenvalue
+CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
+TINY = 1e-6  # a curvature that may be the rounding of a linear loss
+
+
+FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
+VISIBLE = 1e-7  # a step as long as this, relative to 1 + what it may be, shows curvature and not rounding
+CHANGED = 1e-3  # relative: what curvature must differ by to be corrected, so that rounding corrects nothing
+ROOM = 1.2  # by how much a corrected smoothness exceeds the steepest curvature seen
+AT_ONCE = (
+    10.0  # the factor by which one closing step may correct: one that a lost client falsified must not decide for ever
+)
+
+_spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradients spent on estimates", default=None)
+
+
+class Constants(NamedTuple):
+    """What the schedules of the theory are made of.
+
+    Attributes:
+        modulus: mu, the strong convexity of the loss.
+        smoothness: L, the Lipschitz constant of its gradient.
+        clients: m.
+        dim: n, the dimension of the upper level (of the problem itself where there is none).
+    """
+
+    modulus: Any
+    smoothness: Any
+    clients: Any
+    dim: Any
+
+    @property
+    def kappa(self) -> Any:
+        """The condition number."""
+        return self.smoothness / self.modulus
+
+    def contraction(self) -> Any:
+        """Return the factor by which a gradient step of length 2/(mu+L) brings the solution closer."""
+        return (self.smoothness - self.modulus) / (self.smoothness + self.modulus)
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[list[int]]:
+    """Collect, one number for each estimate made inside, how many sample gradients it took; a Hessian product counts as two."""
+    found: list[int] = []
+    token = _spent.set(found)
+    try:
+        yield found
+    finally:
+        _spent.reset(token)
+
+
+def single_level(problem: Any, convex: bool = True) -> Constants:
+    """Return the constants of a single-level problem's own mean loss, estimated near x0.
+
+    Args:
+        problem: what is to be solved.
+        convex: whether a modulus is needed; where not, none is returned and curvature of either sign counts for L.
+    """
+    modulus, smoothness = curvature(_single_extremes, problem, jnp.asarray(problem.x0))
+    if not convex:
+        return Constants(None, max(smoothness, -modulus) or 1.0, problem.clients, problem.dim)
+    return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
+
+
+def lower_level(problem: Any, strict: bool = True) -> Constants:
+    """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated.
+
+    Args:
+        problem: of which only x0 counts, not where a run may lead.
+        strict: refuse a lower loss that bends the wrong way; where not, it is warned of.
+    """
+    modulus, smoothness = problem.modulus, problem.smoothness
+    if modulus is None or smoothness is None:
+        found = _at_points(_lower_extremes, problem, jnp.asarray(problem.y0, float))
+        if strict:
+            _refuse_wrong_sign(problem, found)
+        usable = _usable(*_overall(found), "lower")
+        modulus, smoothness = modulus or usable[0], smoothness or usable[1]
+    return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
+
+
+def check_sign(problem: Any) -> None:
+    """Refuse a bilevel problem's lower loss where it bends the wrong way, whatever method is to solve it.
+
+    Who gives both constants vouches for it. A large y, which takes long to look at, is left to methods that need constants.
+    """
+    given = problem.modulus is not None and problem.smoothness is not None
+    if not (given or getattr(problem.lower_fn, "is_blackbox", False) or problem.y0.size > DENSE):
+        _refuse_wrong_sign(problem, _at_points(_lower_extremes, problem, jnp.asarray(problem.y0, float)))
+
+
+def _refuse_wrong_sign(problem: Any, found: np.ndarray) -> None:
+    """Refuse where the strongest curvature is negative at every point: lower solves would run away.
+
+    A loss that bends a little both ways, or that is convex at some points, may be solved all the same.
+    """
+    least, largest = found.T
+    if np.all(least < np.minimum(-TINY, -CLEAR * largest)):
+        what = "{}: not {}".format(*problem.convexity)
+        raise InputError(
+            f"{what} in y (measured modulus {least.min():.3g}); check its sign, or give modulus and smoothness to go on"
+        )
+
+
+def client_smoothness(problem: Any) -> float:
+    """Return the largest smoothness of any one client's loss, estimated near x0: what a client's own steps must respect."""
+    return curvature(_client_extremes, problem, jnp.asarray(problem.x0))[1]
+
+
+def curvature(probe: Any, problem: Any, x: jax.Array) -> tuple[float, float]:
+    """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
+    return _overall(_at_points(probe, problem, x))
+
+
+def _overall(found: np.ndarray) -> tuple[float, float]:
+    return float(found[:, 0].min()), float(found[:, 1].max())
+
+
+def _at_points(probe: Any, problem: Any, x: jax.Array) -> np.ndarray:
+    """Return the least and the largest eigenvalue at x and a few points around it, in rows."""
+    if (spent := _spent.get()) is not None:
+        data = problem.lower_data if probe is _lower_extremes else problem.data
+        samples = data.samples if hasattr(data, "samples") else data.clients * data.evaluation
+        spent.append(2 * POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * samples)
+    rng = np.random.default_rng(0)
+    points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
+    return np.array([probe(problem, point) for point in points])
+
+
+@jax.jit
+def _single_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _extremes(lambda x: mean_gradient(problem, x), x)
+
+
+@jax.jit
+def _client_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
+        client, data = Client.of(problem, i), problem.data
+        batch = data.monitor(i) if isinstance(data, Sampler) else client.sample(jax.random.key(0), FULL)
+        return _extremes(lambda x: client.gradient(x, batch), x)
+
+    least, largest = jax.lax.map(one, jnp.arange(problem.clients))
+    return jnp.min(least), jnp.max(largest)
+
+
+@jax.jit
+def _lower_extremes(problem: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    level = problem.lower_level(jnp.asarray(problem.x0, float))
+    return _extremes(lambda y: mean_gradient(level, y), y)
+
+
+def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    if x.size <= DENSE:
+        hessian = jax.jacfwd(gradient)(x)
+        values = jnp.linalg.eigvalsh((hessian + hessian.T) / 2)
+        return values[0], values[-1]
+
+    def product(v: jax.Array) -> jax.Array:
+        return jax.jvp(gradient, (x,), (v,))[1]
+
+    # Power iteration ends inside the spectrum: a little is added to the largest, half is taken off a least that is positive.
+    largest = 1.05 * _power(product, x, LARGEST)
+    least = largest - _power(lambda v: largest * v - product(v), x, LEAST)
+    return jnp.minimum(least, least / 2), largest
+
+
+def _power(product: Any, x: jax.Array, steps: int) -> jax.Array:
+    """Power iteration for the largest eigenvalue of a positive semidefinite operator."""
+    start = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
+
+    def step(_: Any, v: jax.Array) -> jax.Array:
+        v = product(v)
+        return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
+
+    v = jax.lax.fori_loop(0, steps, step, start / jnp.linalg.norm(start))
+    return jnp.vdot(v, product(v))
+
+
+def _usable(modulus: float, smoothness: float, argument: str) -> tuple[float, float]:
+    """Return constants that a step size can be made of, warning where the loss is not strongly convex."""
+    smoothness = smoothness if smoothness > 0 else 1.0
+    if modulus <= 1e-9 * smoothness:
+        warn(
+            f"{argument}: not strongly convex on samples (measured modulus {modulus:.3g}, smoothness {smoothness:.3g}); "
+            f"step sizes assume {FLOOR * smoothness:.3g}: give modulus and smoothness if you know them"
+        )
+        modulus = FLOOR * smoothness
+    return modulus, smoothness
+
+
+def correct(curvature: Any, moved: jax.Array, change: jax.Array) -> jax.Array:
+    """Return mu and L, made to agree with how much the gradient changed along a step.
+
+    They were measured where the run began, and the lower level may be steeper or flatter where x has come to. Steps that are too
+    long grow along the steepest direction, and slow ones last along the flattest, so that a closing step shows just these.
+    """
+    mu, L = curvature
+    length = jnp.linalg.norm(moved)
+    seen = length > VISIBLE * (1 + jnp.linalg.norm(change) / L)
+    safe = jnp.where(seen, length, 1)
+    steepest = jnp.where(seen, jnp.linalg.norm(change) / safe, 0)
+    flattest = jnp.where(seen, jnp.vdot(change, moved) / safe**2, jnp.inf)
+    L = jnp.where(steepest > (1 + CHANGED) * L, jnp.minimum(ROOM * steepest, AT_ONCE * L), L)
+    lowest = jnp.maximum(jnp.maximum(flattest, FLOOR * L), mu / AT_ONCE)
+    mu = jnp.where(flattest < (1 - CHANGED) * mu, jnp.minimum(mu, lowest), mu)
+    return jnp.stack([mu, L])

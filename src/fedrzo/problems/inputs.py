@@ -1,0 +1,126 @@
+"""Reading what a problem is made of: the loss, the data, the starting points, the sets and the constants."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets
+from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.errors import InputError, warn
+from fedrzo.problems.black_box import telling
+from fedrzo.support.arguments import call_user, describe
+from fedrzo.support.pytrees import Layout, as_float
+
+PyTree = Any
+Loss = Callable[..., jax.Array]
+Data = ClientData | Sampler
+
+
+def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
+    """Try a loss, traced as it will be in the run, and say what is wrong with what it does."""
+    with telling():
+        value = call_user(jax.jit(loss), argument, call, *arguments, wrap=True)
+        if not jax.tree_util.all_leaves([value]) or value is None:
+            found = "None" if value is None else type(value).__name__
+            raise InputError(f"{argument}: found {found}; it must return one number, the mean over its batch")
+        if jnp.shape(value) != () or jnp.iscomplexobj(value) or value.dtype == bool:
+            found = f"shape {jnp.shape(value)}" if jnp.shape(value) else f"one of type {value.dtype}"
+            raise InputError(f"{argument}: found {found}; it must return one number, the mean over its batch")
+        if not np.isfinite(float(value)):
+            raise InputError(
+                f"{argument}: found {float(value)} at x0; it must be finite there: check x0, the loss, or the data"
+            )
+        if jnp.issubdtype(value.dtype, jnp.integer):
+            warn(
+                f"{argument}: found a whole number ({value.dtype}), which hides how it changes in between; return a float"
+            )
+        return float(value)
+
+
+def one_sample(data: Data) -> PyTree:
+    """Return a batch of one sample of the first client, for trying functions on."""
+    return data.sample(jax.random.key(0), 0, 0, 1)
+
+
+def flat_start(start: PyTree, argument: str) -> tuple[Layout, np.ndarray]:
+    """Return how a starting point lies in one flat vector, and that vector."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(start)[0]:
+        if path and isinstance(path[-1], jax.tree_util.SequenceKey) and isinstance(leaf, float | int):
+            raise InputError(
+                f"{argument}: found a list of numbers, which is read as that many separate numbers; pass np.array([...])"
+            )
+    layout = Layout.of(start, argument)
+    if layout.size == 0:
+        raise InputError(f"{argument}: found {describe(start)[3:]}, which has no entries; pass at least one number")
+    return layout, layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, argument), start))
+
+
+def check_data(data: Any, argument: str) -> Data:
+    """Return clients' data, or say what was found in its place."""
+    if not isinstance(data, ClientData | Sampler):
+        raise InputError(
+            f"{argument}: found {type(data).__name__}; wrap it: fz.ClientData([samples of client 0, ...]), or fz.Sampler"
+        )
+    return data
+
+
+def set_family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.SetFamily:
+    """Read `constraint`: nothing, one set for all, or one per client."""
+    if constraint is None:
+        constraint = sets.Reals()
+    shared = isinstance(constraint, sets.Set | sets.Public)
+    if not shared and not isinstance(constraint, Sequence):
+        raise InputError(
+            f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client"
+        )
+    members = [constraint] if shared else list(constraint)
+    if not shared and len(members) != clients:
+        raise InputError(
+            f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client"
+        )
+    public = [isinstance(member, sets.Public) for member in members]
+    flat = []
+    for i, member in enumerate(members):
+        argument = "constraint" if shared else f"constraint of client {i}"
+        member = member.set if isinstance(member, sets.Public) else member
+        if not isinstance(member, sets.Set):
+            raise InputError(f"{argument}: found {type(member).__name__}; pass a set such as fz.sets.Box(-1, 1)")
+        flat.append(sets.flatten_set(member, example, argument))
+        flat[-1].check(dim, argument)
+    family = sets.stack_sets(flat)
+    return dataclasses.replace(family, public=np.broadcast_to(public, clients)) if any(public) else family
+
+
+def client_weights(weights: str, data: Data) -> np.ndarray:
+    """Return what each client counts in means."""
+    if weights == "uniform":
+        return np.full(data.clients, 1.0 / data.clients)
+    if weights == "samples" and isinstance(data, ClientData):
+        return np.asarray(data.sizes) / np.sum(data.sizes)
+    if weights == "samples":
+        raise InputError('weights: found "samples", but a Sampler has no sample counts; use "uniform"')
+    raise InputError(f'weights: found {weights!r}; pass "uniform" or "samples"')
+
+
+def lower_constant(value: Any, argument: str) -> float | None:
+    """Return a constant of the lower level, if one is given."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, float | int | np.number) or not 0 < value < np.inf:
+        raise InputError(f"{argument}: found {value!r}; pass a positive number, or None to have it estimated")
+    return float(value)
+
+
+def flat_set(given: Any, example: PyTree, layout: Layout, argument: str) -> sets.Set:
+    """Return a set that acts on the flat vector of a layout."""
+    if not isinstance(given, sets.Set):
+        raise InputError(f"{argument}: found {type(given).__name__}; pass a set such as fz.sets.Box(-1, 1)")
+    flat = sets.flatten_set(given, example, argument)
+    flat.check(layout.size, argument)
+    return flat

@@ -1,0 +1,129 @@
+"""The lower level of a bilevel problem at given points: itself a single-level federated problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import InputError
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.inputs import one_sample
+from fedrzo.support.arguments import call_user
+
+PyTree = Any
+
+
+class LowerLevel:
+    """The lower level of a bilevel problem at given points, as a single-level problem in all their y at once.
+
+    Solving at x+v and x-v together is one problem in the pair (y+, y-): one message carries both, both see the same samples.
+    """
+
+    def __init__(self, problem: Any, points: jax.Array) -> None:
+        self.problem = problem
+        self.points = jax.vmap(problem.into_domain)(points)
+        self.copies = self.points.shape[0]
+        self.nested = True
+        self.whole = is_blackbox(problem.lower_fn)
+        self.client_weights = problem.client_weights
+        self.data = problem.lower_data.wide()
+        self.sets = LowerSets(self)
+        self.clients = problem.clients
+        self.dim = self.copies * problem.lower_layout.size
+
+    @property
+    def x0(self) -> jax.Array:
+        """The problem's y0, once per point; in the precision of the solve, which what clients remember has too."""
+        return jnp.tile(jnp.asarray(self.problem.y0, float), self.copies)
+
+    def value(self, y: jax.Array, batch: PyTree) -> jax.Array:
+        """Return the sum over the points of the lower loss of one batch."""
+        return jnp.sum(self.each(lambda x, y: self._loss(x, y, batch), y))
+
+    def descend(self, y: jax.Array, batch: PyTree, stepsize: Any, steps: Any) -> jax.Array:
+        """Take gradient steps of one length on one batch, each after a projection; by the problem's `lower_descent`, if any."""
+        own = self.problem.lower_descent if self.sets.free else None
+
+        def one(x: jax.Array, y: jax.Array) -> jax.Array:
+            if own is not None:
+                layout, lower = self.problem.layout, self.problem.lower_layout
+                return lower.ravel(own(layout.unravel(x), lower.unravel(y), batch, stepsize, steps))
+            # `LocalSGD`'s own steps again, but in a loop for each point: in one loop for both they take half as long again.
+            found = self.problem.lower_set_at(x)
+            gradient = jax.grad(lambda y: self._loss(x, y, batch))
+
+            def step(t: Any, y: jax.Array) -> jax.Array:
+                del t
+                y = found.project(y)
+                return y - stepsize * gradient(y)
+
+            return jax.lax.fori_loop(0, steps, step, y)
+
+        return self.each(one, y).ravel()
+
+    def each(self, function: Callable[[jax.Array, jax.Array], jax.Array], y: jax.Array) -> jax.Array:
+        """Return `function(x, y)` of each point, in rows.
+
+        On a CPU two are taken one after the other: side by side, products with a vector become products with a matrix of two
+        columns, for which XLA takes longer than for both vectors. A black box gets all in one call.
+        """
+        in_turn = self.copies <= 2 and not self.whole
+        if in_turn and jax.default_backend() == "cpu":
+            return jnp.stack([function(*point) for point in zip(self.points, self.split(y), strict=True)])
+        return jax.vmap(function)(self.points, self.split(y))
+
+    def _loss(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:
+        return self.problem.lower_fn(self.problem.layout.unravel(x), self.problem.lower_layout.unravel(y), batch)
+
+    def pair(self, y: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(y+v) - value(y-v)."""
+        return self.value(y + v, batch) - self.value(y - v, batch)
+
+    def split(self, y: jax.Array) -> jax.Array:
+        """Return the y of each point as the rows of a matrix."""
+        return y.reshape(self.copies, -1)
+
+
+class LowerSets:
+    """Y at each of a lower level's points; the same for every client."""
+
+    def __init__(self, level: LowerLevel) -> None:
+        self.level = level
+        self.identical = True
+        self.free = level.problem.lower_set is None and level.problem.lower_set_fn is None
+
+    def project(self, i: Any, y: jax.Array) -> jax.Array:
+        """Project each point's y onto its own Y(x)."""
+        del i
+        return y if self.free else self._each(lambda found, y: found.project(y), y).ravel()
+
+    def violation(self, i: Any, y: jax.Array) -> jax.Array:
+        """Return the largest violation over the points."""
+        del i
+        return jnp.zeros((), y.dtype) if self.free else jnp.max(self._each(lambda found, y: found.violation(y), y))
+
+    def _each(self, function: Callable, y: jax.Array) -> jax.Array:
+        level = self.level
+        return jax.vmap(lambda x, y: function(level.problem.lower_set_at(x), y))(level.points, level.split(y))
+
+
+def check_descent(problem: Any) -> None:
+    """Compare a user's `lower_descent` with what it stands for: two gradient steps on one sample, at x0 and y0."""
+    x, y = (jnp.asarray(start, float) for start in (problem.x0, problem.y0))
+    batch, stepsize, steps = one_sample(problem.lower_data), 0.1, 2
+    level = LowerLevel(problem, x[None])
+    trees = problem.layout.unravel(level.points[0]), problem.lower_layout.unravel(y)
+    call = "lower_descent(x, y, batch, stepsize, steps)"
+    found = call_user(problem.lower_descent, "lower_descent", call, *trees, batch, stepsize, steps)
+    wanted = y
+    for _ in range(steps):
+        wanted = wanted - stepsize * jax.grad(level.value)(wanted, batch)
+    apart = float(np.max(np.abs(problem.lower_layout.ravel(found) - wanted)))
+    if not apart <= 1e-8 * (1 + float(np.max(np.abs(wanted)))):
+        raise InputError(
+            f"lower_descent: after {steps} steps from y0 it is {apart:.3g} away from gradient steps of `lower`; they must agree"
+        )

@@ -1,0 +1,164 @@
+"""The constants of a two-stage problem's map, measured on every client's own scenarios."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import vi
+from fedrzo.vi.spectrum import DENSE, spectrum
+
+PyTree = Any
+PROBES = 3  # points y of each scenario: y0 and two around it, all projected onto Y
+WORK = 2e8  # multiplications, or so, that a measurement may take; they decide how many scenarios are measured
+EACH = 1000  # multiplications that a scenario takes beside those that grow with y
+FEWEST = 8  # scenarios of a client that are measured, where it has as many
+AT_A_TIME = 128  # scenarios measured together; bounds the memory that their Jacobians take
+POWER = 40  # steps of power iteration that rank scenarios, where a Jacobian is too large to be formed
+
+
+class Measured(NamedTuple):
+    """What a measurement found.
+
+    Attributes:
+        mu: the least modulus over each client's scenarios.
+        L: the largest Lipschitz constant over each client's scenarios.
+        worst: the scenarios with the least mu and with the largest L, of all and of the client with the largest L / mu, by whose
+            constants steps are slowest; each with its client.
+        violation: by how much y0, projected onto Y(x0, xi), still breaks it; the largest over the scenarios.
+        gradients: what the measurement cost.
+    """
+
+    mu: np.ndarray
+    L: np.ndarray
+    worst: list[tuple[PyTree, int]]
+    violation: float
+    gradients: int
+
+    @property
+    def overall(self) -> vi.Constants:
+        """The least modulus and the largest Lipschitz constant of any client."""
+        return vi.Constants(float(self.mu.min()), float(self.L.max()))
+
+
+def measure(problem: Any) -> Measured:
+    """Measure mu and L of every client's map at x0, over its own scenarios, at y0 and some points of Y around it.
+
+    No client needs another one's scenarios. Of an affine map these are the constants themselves; of another one, mu can only be
+    less elsewhere and L more. Where the Jacobian is too large to be formed, all clients get the constants of the worst scenarios.
+    """
+    problem = copy.copy(problem)
+    problem.client_constants, problem.measured_gradients = (
+        vi.Constants(None, None),
+        0,
+    )  # else new ones would compile anew
+    d, clients = problem.y0.size, problem.clients
+    noise = np.random.default_rng(0).normal(size=(PROBES, d))
+    noise[0] = 0
+    x, points = problem.into_domain(jnp.asarray(problem.x0, float)), jnp.asarray(problem.y0, float) + jnp.asarray(noise)
+    dense = d <= DENSE
+    limit = max(int(WORK / (clients * PROBES * (d**3 + EACH))), FEWEST) if dense else FEWEST
+    rows, owner = _chosen(problem.data, limit)
+    mu, L, violation = map(np.asarray, _measure_rows(problem, x, points, jnp.asarray(rows)))
+    mu = np.where(np.isnan(mu), -np.inf, mu)  # where the map itself is not finite, nothing is known
+    worst = [(_scenario(problem, jnp.asarray(rows[j])), int(owner[j])) for j in _worst_places(mu, L, owner)]
+    gradients = 2 * PROBES * d * len(rows)  # a product with a derivative counts as two gradients, as everywhere
+    if not dense:
+        found = [_by_products(problem, x, points, xi) for xi, _ in worst]
+        mu, L = (np.full(len(rows), c) for c in (min(c.mu for c in found), max(c.L for c in found)))
+        gradients = 2 * 4 * (POWER + 1) * PROBES * len(rows)
+    least, largest = _by_client(mu, L, owner, clients)
+    if getattr(problem.data, "identical", False):
+        least[:], largest[:] = least[0], largest[0]
+    return Measured(least, largest, worst, float(violation.max()), gradients)
+
+
+def _by_client(mu: np.ndarray, L: np.ndarray, owner: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return each client's least mu and largest L."""
+    least, largest = np.full(clients, np.inf), np.zeros(clients)
+    np.minimum.at(least, owner, mu)
+    np.maximum.at(largest, owner, L)
+    return least, largest
+
+
+def _worst_places(mu: np.ndarray, L: np.ndarray, owner: np.ndarray) -> list[int]:
+    """Return where mu is least and L largest, of all clients and of the one whose L / mu is largest."""
+    own = np.flatnonzero(owner == hardest(*_by_client(mu, L, owner, int(owner.max()) + 1)))
+    places = np.argmin(mu), np.argmax(L), own[np.argmin(mu[own])], own[np.argmax(L[own])]
+    return list(dict.fromkeys(map(int, places)))
+
+
+def hardest(mu: np.ndarray, L: np.ndarray) -> int:
+    """Return the client with the largest condition number; one whose mu is not positive comes first."""
+    return int(np.argmax(np.where(mu > 0, L / np.where(mu > 0, mu, 1), np.inf)))
+
+
+def _chosen(data: Any, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the scenarios to measure, evenly spaced where a client has more than the limit, and whose they are."""
+    if not hasattr(data, "sizes"):
+        offsets, sizes = np.arange(data.clients) * data.evaluation, np.full(data.clients, data.evaluation)
+    elif data.identical:
+        offsets, sizes = np.asarray(data.offsets)[:1], np.asarray(data.sizes)[:1]
+    else:
+        offsets, sizes = np.asarray(data.offsets), np.asarray(data.sizes)
+    places = [np.unique(np.linspace(0, size - 1, min(size, limit)).astype(int)) for size in sizes]
+    rows = np.concatenate([offset + place for offset, place in zip(offsets, places, strict=True)])
+    return rows, np.repeat(np.arange(len(places)), [len(place) for place in places])
+
+
+@jax.jit
+def _measure_rows(problem: Any, x: jax.Array, points: jax.Array, rows: jax.Array) -> tuple[jax.Array, ...]:
+    """Return mu, L and how far Y is broken, for each scenario: exactly, or good enough to rank them where y is large."""
+    fetch = problem.scenarios().fetch
+
+    def one(row: jax.Array) -> tuple[jax.Array, ...]:
+        xi = fetch(row)
+        lower_set = problem.lower_set_at(x, xi)
+        inside = jax.vmap(lower_set.project)(points)
+        find = _ranking if points.shape[1] > DENSE else at_point
+        found = jax.vmap(lambda y: find(lambda y: problem.map(x, y, xi), y))(inside)
+        return jnp.min(found.mu), jnp.max(found.L), lower_set.violation(inside[0])
+
+    return jax.lax.map(one, rows, batch_size=AT_A_TIME)
+
+
+def at_point(map: Any, y: jax.Array) -> vi.Constants:
+    """Return mu and L of a map's derivative at one point."""
+    return spectrum(jax.jacfwd(map)(y))
+
+
+def _ranking(map: Any, y: jax.Array) -> vi.Constants:
+    """Estimate mu and L by power iteration, from inside the spectrum."""
+    backward = jax.vjp(map, y)[1]
+
+    def forward(v: jax.Array) -> jax.Array:
+        return jax.jvp(map, (y,), (v,))[1]
+
+    def power(product: Any) -> jax.Array:
+        def unit(v: jax.Array) -> jax.Array:  # of a multiple of the identity, what is left after L is zero
+            return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
+
+        v = jax.random.normal(jax.random.key(0), y.shape, y.dtype)
+        v = jax.lax.fori_loop(0, POWER, lambda _, v: product(unit(v)), v)
+        return jnp.linalg.norm(product(unit(v)))
+
+    L = jnp.sqrt(power(lambda v: backward(forward(v))[0]))
+    return vi.Constants(L - power(lambda v: L * v - (forward(v) + backward(v)[0]) / 2), L)
+
+
+def _by_products(problem: Any, x: jax.Array, points: jax.Array, xi: PyTree) -> vi.Constants:
+    lower_set = problem.lower_set_at(x, xi)
+    return vi.measure(_map, [lower_set.project(y) for y in points], problem, x, xi)
+
+
+def _map(y: jax.Array, problem: Any, x: jax.Array, xi: PyTree) -> jax.Array:
+    return problem.map(x, y, xi)
+
+
+@jax.jit
+def _scenario(problem: Any, row: jax.Array) -> PyTree:
+    return problem.scenarios().fetch(row)

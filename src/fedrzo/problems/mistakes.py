@@ -1,0 +1,195 @@
+"""Mistakes that a few loss values and samples show: a loss that is no mean over its batch, a sampler that ignores its key.
+
+`run` looks at a handful of samples and warns; `check` asks the same questions of more samples at more points.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.errors import warn
+from fedrzo.federation.client import FULL
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.two_stage import TwoStage
+
+PyTree = Any
+FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
+ALIKE = 1e-3  # relative differences below this are none
+CLEAR = 0.05  # relative differences above this are worth a warning; a ratio of sums, say, is nearly the mean of ratios
+NEAR = 0.01  # stands for the smoothing of a method that has none
+# What `run` looks at, from all over the list: samples with equal labels would hide that a loss mixes them up.
+CLIENTS, SAMPLES = 2, 6
+BLACKBOX = 1, 3  # it may be slow; of two samples, the median is the mean
+IGNORED = "samples do not change with the key; draw them with jax.random and the key, since NumPy draws only once"
+
+
+class Values(NamedTuple):
+    """Losses of single samples, and of a batch that holds all of them.
+
+    Attributes:
+        singles: by client, sample and point; the first point is x0.
+        together: by client and point. None where a loss takes one scenario at a time.
+    """
+
+    singles: Any
+    together: Any
+
+
+class Mistake(NamedTuple):
+    """What is wrong with a loss.
+
+    Attributes:
+        text: in words, with what to do.
+        moves: whether steps see it; where not, only the monitored loss is off.
+        is_sum: whether a sum stands where a mean is due.
+        together: the loss of a batch, where it is farthest from the mean of its samples' losses.
+        mean: that mean.
+    """
+
+    text: str
+    moves: bool
+    is_sum: bool
+    together: float
+    mean: float
+
+    @property
+    def apart(self) -> float:
+        """The difference, relative to the larger of the two."""
+        return abs(self.together - self.mean) / max(abs(self.together), abs(self.mean))
+
+
+def warn_of_mistakes(problem: Any, method: Any) -> None:
+    """Look at a few samples before the first round, and warn of what is most likely not meant; nothing is charged."""
+    if isinstance(problem.data, Sampler) and ignores_key(problem.data):
+        warn(f"Sampler: {IGNORED}")
+    if isinstance(problem, TwoStage):
+        return  # its loss gets one scenario at a time: there is nothing to take a mean of
+    smoothing = float(getattr(method, "smoothing", NEAR))
+    places = _around(problem.x0, problem.layout, smoothing, problem)
+    if problem.hierarchical:
+        y0 = problem.lower_layout.unravel(jnp.asarray(problem.y0, float))
+        _warn_of_no_mean("loss", problem.loss_fn, problem.data, [(x, y0) for x in places], method)
+    else:
+        _warn_of_no_mean("loss", problem.loss_fn, problem.data, [(x,) for x in places], method)
+    if type(problem) is Bilevel:  # of a minimax problem, both levels have one loss
+        x0 = problem.layout.unravel(problem.into_domain(jnp.asarray(problem.x0, float)))
+        below = _around(problem.y0, problem.lower_layout, smoothing, problem)
+        _warn_of_no_mean("lower", problem.lower_fn, problem.lower_data, [(x0, y) for y in below], method)
+
+
+def _around(start: Any, layout: Any, smoothing: float, problem: Any) -> list[PyTree]:
+    """Return the start, a point as far from it as a method asks, and one that is farther."""
+    unit = np.random.default_rng(0).normal(size=start.size)
+    lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(unit)
+    points = (start + lengths[:, None] * unit).astype(np.float64 if problem.hierarchical else start.dtype)
+    return [layout.unravel(jnp.asarray(point)) for point in points]
+
+
+def _warn_of_no_mean(argument: str, function: Any, data: Any, points: list[tuple], method: Any) -> None:
+    blackbox = is_blackbox(function)
+    values = _ask(function, data, points[:2], *BLACKBOX) if blackbox else _ask(function, data, points, CLIENTS, SAMPLES)
+    found = None if values is None else no_mean(values, 0.0, jax.tree.leaves(points)[0].dtype)
+    if found is None or found.apart < CLEAR:
+        return
+    # Where a black box gets whole batches only, what it makes of one is its own affair, but for a sum; where sizes are equal,
+    # the monitored loss of other functions is that of whole batches.
+    whole = getattr(method, "batch_size", None) == FULL if blackbox else data.equal_size is not None
+    if found.is_sum or not whole or (found.moves and not blackbox):
+        warn(f"{argument}: {found.text}")
+
+
+def _ask(function: Any, data: Any, points: list[tuple], clients: int, samples: int) -> Values | None:
+    """Ask for losses; None where they differ when asked twice.
+
+    Of single samples, they come from the program that has just tried the loss; of several, it takes another small one.
+    """
+    loss = jax.jit(function)
+    singles, together = [], []
+    chosen = np.unique(np.linspace(0, data.clients - 1, clients).astype(int))
+    if isinstance(data, ClientData):  # a single sample is taken twice, as a larger batch would do
+        samples = min(samples, max(2, int(np.asarray(data.sizes)[chosen].min())))
+    for i in chosen:
+        batch = _batch(data, int(i), samples)
+        drawn, *fixed = (batch,) if data.fixed is None else batch
+        each = [jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], drawn) for k in range(samples)]
+        singles.append([[loss(*point, (one, *fixed) if fixed else one) for point in points] for one in each])
+        together.append([loss(*point, batch) for point in points])
+    values = Values(np.asarray(singles, np.float64), np.asarray(together, np.float64))
+    if is_blackbox(function) and not np.array_equal(loss(*points[0], batch), together[-1][0], equal_nan=True):
+        return None
+    return values
+
+
+def _batch(data: ClientData | Sampler, i: int, samples: int) -> PyTree:
+    """Return a batch of one client, taken evenly from all that it has."""
+    if isinstance(data, Sampler):
+        return jax.tree.map(lambda leaf: leaf[:samples], _drawn(data, jax.random.key(0), np.int32(i)))
+    rows = data.offsets[i] + np.linspace(0, data.sizes[i] - 1, samples).astype(int)
+    drawn = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data.flat)
+    return drawn if data.fixed is None else (drawn, jax.tree.map(lambda leaf: np.asarray(leaf)[i], data.fixed))
+
+
+def ignores_key(sampler: Sampler) -> bool:
+    """Draw with two keys: a generator of NumPy's, run once while JAX traces, would give the same samples for ever."""
+    one, other = (jax.tree.leaves(_drawn(sampler, jax.random.key(seed), np.int32(0))) for seed in (0, 1))
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@jax.jit
+def _drawn(sampler: Sampler, key: jax.Array, client: Any) -> PyTree:
+    return sampler.sample(key, client, client, SAMPLES)
+
+
+def usable(values: Values) -> np.ndarray:
+    """Tell at which points a client's losses are finite."""
+    return np.isfinite(values.together) & np.isfinite(values.singles).all(axis=1)
+
+
+def no_mean(values: Values, noise: float, dtype: Any) -> Mistake | None:
+    """Tell a mean from anything else: what samples cost together against the mean of what each costs, as x moves.
+
+    At x0 alone they may well agree: at x = 0, say, predictions are 0 whatever samples are mixed up with which.
+    """
+    finite = usable(values)
+    seen = finite.any(axis=1)  # clients
+    if not seen.any():
+        return None
+    means = values.singles.mean(axis=1)
+    together, means = (np.where(finite, part, np.nan)[seen] for part in (values.together, means))
+    samples = values.singles.shape[1]
+    gap, sums = together - means, samples * means
+    rounding = 100 * np.finfo(dtype).eps * _largest(means) + noise
+    if _largest(gap) <= rounding:
+        return None
+    worst = np.unravel_index(np.nanargmax(np.abs(gap)), gap.shape)
+    there = float(together[worst]), float(means[worst])
+    if _range(gap) > ALIKE * _range(means) + rounding:
+        if _largest(together - sums) <= ALIKE * _largest(sums):
+            return Mistake("over a batch it is the sum of its samples' losses; return their mean", True, True, *there)
+        text = (
+            f"over {samples} samples it is {there[0]:.4g}, but the mean of their losses is {there[1]:.4g}; return the mean over "
+            "the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
+        )
+        return Mistake(text, True, False, *there)
+    if _largest(gap) > ALIKE * _largest(means) + rounding:
+        text = (
+            f"over {samples} samples it differs by {_largest(gap):.3g} from the mean of their losses, wherever x is: steps do "
+            "not see that, but the monitored loss depends on how samples are put together; return the mean over the batch"
+        )
+        return Mistake(text, False, False, *there)
+    return None
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.nanmax(np.abs(values)))
+
+
+def _range(values: np.ndarray) -> float:
+    """Return by how much values change from point to point, at most."""
+    return float(np.nanmax(np.nanmax(values, axis=1) - np.nanmin(values, axis=1)))

@@ -1,0 +1,70 @@
+"""Single-level problems: the class `Nonsmooth`, the paper's (FL_nn)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from fedrzo.data.client_data import Whole
+from fedrzo.problems.base import Problem, columns
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.inputs import Data, Loss, PyTree
+from fedrzo.problems.monitor import mean
+from fedrzo.support.arguments import check_function, named
+from fedrzo.support.pytrees import traced
+
+
+@traced("data", "x0", "sets", "client_weights", "test")
+class Nonsmooth(Problem):
+    """Minimise the weighted mean of the clients' losses over the intersection of their private sets.
+
+    Args:
+        loss: `loss(x, batch) -> scalar`, the mean over the batch; JAX-traceable, or wrapped by `fz.blackbox`. No gradient
+            is asked of it unless a first-order method is chosen.
+        data: `fz.ClientData` or `fz.Sampler`.
+        x0: the starting point, any pytree of float arrays. Its precision is the precision of the run.
+        constraint: a set for all clients, or one set per client, private to each.
+        weights: `"uniform"` (the paper's objective) or `"samples"`.
+        pair: optional, a faster `pair(x, v, batch)` for `loss(x+v, batch) - loss(x-v, batch)`.
+        test: optional batch; `test_loss` is then monitored.
+        metrics: optional, `{name: metric(x, test)}`, monitored too.
+        monitored: optional, `{name: loss(x, batch)}`: other losses to monitor over all data, such as the nonsmooth one where
+            a smooth surrogate is minimised.
+        name: how the problem is called in tables.
+    """
+
+    @named
+    def __init__(
+        self,
+        loss: Loss,
+        data: Data,
+        x0: PyTree,
+        constraint: Any = None,
+        *,
+        weights: str = "uniform",
+        pair: Callable | None = None,
+        test: PyTree = None,
+        metrics: Mapping[str, Callable] | None = None,
+        monitored: Mapping[str, Loss] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
+        self.pair_fn = None if pair is None else check_function(pair, "pair")
+        self.monitored = columns(monitored, "monitored", self.metrics)
+
+    def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
+        """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""
+        if self.pair_fn is None or (isinstance(batch, Whole) and not is_blackbox(self.pair_fn)):
+            return super().pair(x, v, batch)
+        return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x."""
+        point = self.layout.unravel(x)
+
+        def over_all_data(loss: Loss) -> jax.Array:
+            return mean(self, lambda batch: loss(point, batch), is_blackbox(loss))
+
+        return super().evaluate(x) | {name: over_all_data(loss) for name, loss in self.monitored}

@@ -1,0 +1,341 @@
+"""Two-stage stochastic programs with equilibrium constraints: the problem class `TwoStage`."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import sets, vi
+from fedrzo.data.client_data import CHUNK, ClientData
+from fedrzo.errors import InputError, warn
+from fedrzo.problems.bilevel import LOWER, Hierarchical
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
+from fedrzo.problems.map_curvature import Measured, at_point, hardest, measure
+from fedrzo.problems.monitor import worst_distance
+from fedrzo.support.arguments import call_user, check_function, named
+from fedrzo.support.pytrees import index, traced
+from fedrzo.vi.spectrum import DENSE
+from fedrzo.vi.trial import Left, left_after, solve_once, try_solver
+
+MONITORED = 1e-11
+EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
+FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
+
+
+class Scenarios(NamedTuple):
+    """All scenarios over which a two-stage problem is monitored.
+
+    Attributes:
+        fetch: returns the scenarios of some rows.
+        owner: the client of each row.
+        weights: of each row in the mean loss; they sum to one.
+    """
+
+    fetch: Callable[[jax.Array], PyTree]
+    owner: jax.Array
+    weights: jax.Array
+
+
+@traced("data", "x0", "sets", "client_weights", "test", *LOWER, "monitor", "client_constants")
+class TwoStage(Hierarchical):
+    """Minimise the mean of `loss(x, y(x, xi), xi)`, where y(x, xi) solves the variational inequality of `map` over Y(x, xi).
+
+    Args:
+        loss: `loss(x, y, xi) -> scalar` for ONE scenario xi (a sample without its leading axis).
+        map: `map(x, y, xi) -> G`, of y's structure, strongly monotone in y; JAX-traceable.
+        data: the clients' scenarios, stored or drawn.
+        x0: the starting point.
+        y0: where lower-level solves start.
+        constraint: a set for x, or one per client.
+        lower_constraint: a set for y, or a function of (x, xi) that returns one.
+        lower_domain: as for `Bilevel`.
+        modulus: mu, the strong monotonicity of the map in y. Where not given, every client measures its own at x0, near y0 and
+            over its scenarios, and solves its lower levels by it; `modulus` is then the least of them.
+        smoothness: L, the map's Lipschitz constant in y; likewise, and the largest of them.
+        weights: `"uniform"` or `"samples"`.
+        monitor: the solver of `fz.vi` behind the monitored `loss`; by default one that is accurate to 1e-11, where rounding
+            allows it. `lower_error` is the largest bound on its error.
+        name: how the problem is called in tables.
+    """
+
+    usual = "FedRZO2s"
+    client_constants = vi.Constants(None, None)  # until they are measured
+    whole = False  # its loss is one scenario's, black box or not
+
+    @named
+    def __init__(
+        self,
+        loss: Loss,
+        map: Callable,
+        data: Data,
+        x0: PyTree,
+        y0: PyTree,
+        constraint: Any = None,
+        lower_constraint: Any = None,
+        lower_domain: Any = None,
+        modulus: float | None = None,
+        smoothness: float | None = None,
+        *,
+        weights: str = "uniform",
+        monitor: vi.Solver | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(loss, data, x0, constraint, weights, None, None, name)
+        self.map_fn = check_function(map, "map")
+        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+        self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
+        with self.precision():
+            _check_map(self)
+            self.take_constants(measure(self) if self.estimated else None)
+
+    def take_constants(self, measured: Measured | None) -> None:
+        """Have every client use the constants that it measured, or those that the user gave."""
+        self.measured_gradients = 0 if measured is None else measured.gradients
+        found = (None, None) if measured is None else (measured.mu, measured.L)
+        chosen = [np.asarray(own if given is None else given) for own, given in zip(found, self.given, strict=True)]
+        self.client_constants = vi.Constants(*(np.broadcast_to(c.astype(float), self.clients) for c in chosen))
+
+    @property
+    def modulus(self) -> float:
+        """The least modulus of any client's map: the user's, else measured."""
+        return float(np.min(self.client_constants.mu))
+
+    @property
+    def smoothness(self) -> float:
+        """The largest Lipschitz constant of any client's map: the user's, else measured."""
+        return float(np.max(self.client_constants.L))
+
+    def moved_to(self, x0: np.ndarray) -> TwoStage:
+        """Return this problem with another starting point, with the constants measured there."""
+        moved = super().moved_to(x0)
+        if moved.estimated:
+            with moved.precision():
+                moved.take_constants(measure(moved))
+        return moved
+
+    def part(self, clients: Sequence[int]) -> TwoStage:
+        """Return this problem with the data, the sets and the constants of some clients alone."""
+        part = super().part(clients)
+        part.client_constants = vi.Constants(*(np.asarray(c)[list(clients)] for c in self.client_constants))
+        return part
+
+    def hardest(self) -> vi.Constants:
+        """Return mu and L of the client whose lower levels are the hardest to solve."""
+        i = hardest(*map(np.asarray, self.client_constants))
+        return vi.Constants(float(self.client_constants.mu[i]), float(self.client_constants.L[i]))
+
+    def as_stated(self) -> TwoStage:
+        """Return this problem without what was measured of it."""
+        stated = copy.copy(self)
+        stated.client_constants = vi.Constants(None, None)
+        return stated
+
+    def constants_of(self, client: Any) -> vi.Constants:
+        """Return mu and L of one client's map; those that hold for all clients where none is named."""
+        mu, L = map(jnp.asarray, self.client_constants)
+        return vi.Constants(jnp.min(mu), jnp.max(L)) if client is None else vi.Constants(mu[client], L[client])
+
+    def map(self, x: jax.Array, y: jax.Array, xi: PyTree) -> jax.Array:
+        """Return the map at flat x and y, as a flat vector."""
+        return self.lower_layout.ravel(self.map_fn(self.layout.unravel(x), self.lower_layout.unravel(y), xi))
+
+    def solve(self, x: jax.Array, xi: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None) -> vi.Solution:
+        """Solve the lower level at a flat x for a scenario of a client. Where Y(x, xi) is empty, y is NaN, which stops a run."""
+        point = self.into_domain(jnp.asarray(x, float))
+        lower_set = self.lower_set_at(point, xi)
+        start = jnp.asarray(self.y0, float)
+        found = solver.solve(lambda y: self.map(point, y, xi), lower_set, start, *self.constants_of(client), k)
+        if self.lower_set_fn is None:  # a constant Y was looked at before the run
+            return found
+        return found._replace(y=jnp.where(lower_set.violation(found.y) > EMPTY, jnp.nan, found.y))
+
+    def bounds(self, points: jax.Array, batch: PyTree, found: vi.Solution) -> jax.Array:
+        """Return bounds on the errors of what `implicit` found, for each x and each scenario of a batch."""
+        return jax.vmap(jax.vmap(self.bound, (None, self._scenario_axis, 0)), (0, None, 0))(points, batch, found)
+
+    @property
+    def _scenario_axis(self) -> Any:
+        """Where a batch has its scenarios: a client's fixed values belong to all of them."""
+        return 0 if self.data.fixed is None else (0, None)
+
+    def implicit(
+        self, points: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None
+    ) -> tuple[jax.Array, vi.Solution]:
+        """Return loss(x, y(x, xi), xi) and y(x, xi) for each x (first axis) and each scenario of a batch (second axis)."""
+
+        def one(x: jax.Array, xi: PyTree) -> tuple[jax.Array, vi.Solution]:
+            found = self.solve(x, xi, solver, k, client)
+            return self.value(x, found.y, xi), found
+
+        return jax.vmap(jax.vmap(one, (None, self._scenario_axis)), (0, None))(points, batch)
+
+    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
+        x = jnp.asarray(x, float)
+        scenarios = self.scenarios()
+        rows = scenarios.weights.size
+
+        def add(k: Any, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            total, worst = found
+            place = k * CHUNK + jnp.arange(CHUNK, dtype=jnp.int32)
+            row = jnp.minimum(place, rows - 1)
+            values, errors = jax.vmap(lambda xi, i: self._seen(x, xi, i))(scenarios.fetch(row), scenarios.owner[row])
+            weight = jnp.where(place < rows, scenarios.weights[row], 0)
+            return total + jnp.dot(weight, values), jnp.maximum(worst, jnp.max(errors))
+
+        nothing = jnp.zeros((), x.dtype)
+        loss, error = jax.lax.fori_loop(0, -(-rows // CHUNK), add, (nothing, nothing))
+        return {"loss": loss, "feasibility": worst_distance(self, x), "lower_error": error}
+
+    def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[jax.Array, jax.Array]:
+        """Return the loss of one scenario, and a bound on the error of its lower solution.
+
+        The bound is not below the tolerance: how far below it a solve ends is rounding, and not repeatable.
+        """
+        found = self.solve(x, xi, self.monitor, client=client)
+        error = self.bound(x, xi, found)
+        tolerance = getattr(self.monitor, "tolerance", None)
+        if tolerance is not None:
+            error = jnp.maximum(error, tolerance * jnp.maximum(1, jnp.linalg.norm(found.y)))
+        return self.value(x, found.y, xi), error
+
+    def bound(self, x: jax.Array, xi: PyTree, found: vi.Solution) -> jax.Array:
+        """Return a bound on the error of a lower solution, by the modulus of this very scenario, here and at y0.
+
+        The client's own was measured at x0, and the map may be less monotone where x has come to. Where it was given, or the
+        Jacobian is too large to be formed, it is all there is.
+        """
+        if self.given[0] is not None or found.y.size > DENSE:
+            return found.error_bound
+        point = self.into_domain(x)
+        ends = jnp.stack([found.y, self.lower_set_at(point, xi).project(jnp.asarray(self.y0, float))])
+        mu = jnp.min(jax.vmap(lambda y: at_point(lambda y: self.map(point, y, xi), y).mu)(ends))
+        return jnp.where(mu > 0, found.residual / jnp.where(mu > 0, mu, 1), jnp.inf)
+
+    def scenarios(self) -> Scenarios:
+        """Return all monitored scenarios, whose they are, and their weights."""
+        data, clients = self.data, jnp.asarray(self.client_weights, float)
+        if not isinstance(data, ClientData):
+            drawn = jax.vmap(data.monitor)(jnp.arange(data.clients))
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), drawn)
+            owner = jnp.repeat(jnp.arange(data.clients), data.evaluation)
+            return Scenarios(lambda rows: index(flat, rows), owner, (clients / data.evaluation)[owner])
+        if data.identical:  # stored once: every sample counts for all clients
+            owner = jnp.zeros(data.samples, jnp.int32)
+            return Scenarios(lambda rows: index(data.flat, rows), owner, jnp.full(data.samples, 1 / data.samples))
+        sizes = jnp.asarray(data.sizes)
+        owner = jnp.repeat(jnp.arange(data.clients), sizes, total_repeat_length=data.samples)
+
+        def fetch(rows: jax.Array) -> PyTree:
+            samples = index(data.flat, rows)
+            return samples if data.fixed is None else (samples, index(data.fixed, owner[rows]))
+
+        return Scenarios(fetch, owner, (clients / sizes)[owner])
+
+    def lower(self, x: PyTree, xi: PyTree) -> PyTree:
+        """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
+        with self.precision():
+            flat = jnp.asarray(self.layout.ravel(x), float)
+            found = solve_once(self, flat, jax.tree.map(jnp.asarray, xi), vi.Accelerated(MONITORED))
+            return self.lower_layout.unravel(np.asarray(found.y))
+
+    def try_solver(self, solver: vi.Solver) -> None:
+        """Refuse a solver that diverges, or misses its tolerance, at x0 on the scenarios with the worst constants."""
+        with self.precision():
+            moved = super().moved_to(np.asarray(self.project(jnp.asarray(self.x0, float))))
+            measured = measure(moved)
+            _check_nonempty(moved, measured)
+            if moved.estimated:
+                moved.take_constants(measured)
+            x = moved.into_domain(jnp.asarray(moved.x0, float))
+            for xi, client in measured.worst:
+                try_solver(moved, x, xi, client, solver)
+
+    def left_by(self, solver: vi.Solver, x: np.ndarray, k: int) -> Left:
+        """Return what a solver leaves undone at a flat x and upper iteration k, on the scenarios with the worst constants."""
+        with self.precision():
+            found, point = measure(super().moved_to(x)), self.into_domain(jnp.asarray(x, float))
+            left = []
+            for xi, client in found.worst:
+                here = vi.Constants(float(found.mu[client]), float(found.L[client]))
+                left.append(left_after(self, point, xi, client, solver, k, here))
+            return Left(*map(max, zip(*left, strict=True)))
+
+    def check_lower(self) -> None:
+        """Look at the map, Y and the loss at x0, before the first round."""
+        x, measured = self.into_domain(jnp.asarray(self.x0, float)), measure(self)
+        _check_nonempty(self, measured)
+        xi = measured.worst[0][0]
+        lower_set = self.lower_set_at(x, xi)
+        _check_monotone(self, measured.overall, lower_set)
+        trees = self.layout.unravel(x), self.lower_layout.unravel(lower_set.project(jnp.asarray(self.y0, float)))
+        check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
+
+
+def check_solver(solver: Any, argument: str) -> vi.Solver:
+    """Return a solver, or say what was found in its place."""
+    if not isinstance(solver, vi.Solver):
+        raise InputError(f"{argument}: found {type(solver).__name__}; pass a solver such as fz.vi.Projection()")
+    return solver
+
+
+def one_scenario(problem: TwoStage) -> PyTree:
+    """Return a scenario of the first client, for trying functions on."""
+    batch = one_sample(problem.data)
+    samples, *fixed = (batch,) if problem.data.fixed is None else batch
+    alone = jax.tree.map(lambda leaf: leaf[0], samples)
+    return (alone, *fixed) if fixed else alone
+
+
+def _check_map(problem: TwoStage) -> None:
+    x, y = problem.layout.unravel(jnp.asarray(problem.x0)), problem.lower_layout.unravel(jnp.asarray(problem.y0))
+    if getattr(problem.map_fn, "is_blackbox", False):
+        raise InputError("map: found a black box; its derivatives are needed, so write it with jax.numpy")
+    traced = functools.partial(jax.eval_shape, problem.map_fn)
+    found = call_user(traced, "map", "map(x, y, xi)", x, y, one_scenario(problem))
+    shapes, wanted = (jax.tree.map(lambda leaf: jnp.shape(leaf), tree) for tree in (found, y))
+    if shapes != wanted:
+        raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
+
+
+def _check_nonempty(problem: TwoStage, measured: Measured) -> None:
+    if measured.violation > EMPTY:
+        x = problem.into_domain(jnp.asarray(problem.x0, float))
+        at_x = np.array2string(np.asarray(x), precision=4, threshold=8)
+        raise InputError(
+            f"lower_constraint: Y is empty (the nearest y breaks it by {measured.violation:.3g}) at x = {at_x}; correct it, "
+            "start elsewhere, or give a lower_domain"
+        )
+
+
+def _check_monotone(problem: TwoStage, measured: vi.Constants, lower_set: sets.Set) -> None:
+    """Warn of a map that is not strongly monotone; refuse it on an unbounded Y, where it may have no solution at all."""
+    if measured.mu <= 0 and _is_unbounded(lower_set, problem.lower_layout.size):
+        raise InputError(
+            f"lower_constraint: Y is unbounded and the map's measured modulus is {measured.mu:.3g}: there may be no lower "
+            "solution; bound Y, or make the map strongly monotone"
+        )
+    if measured.mu <= 0:
+        warn(
+            f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}); lower solutions may not be "
+            "unique, and their error has no bound"
+        )
+    elif problem.modulus > measured.mu * (1 + 1e-6):
+        warn(
+            f"modulus: found {problem.modulus:.4g}, but measured {measured.mu:.4g} on samples; bounds on the lower level's "
+            "error are too small"
+        )
+
+
+def _is_unbounded(lower_set: sets.Set, size: int) -> bool:
+    """Tell whether projections of far points keep moving out, in some directions and their opposites."""
+    noise = np.random.default_rng(0).normal(size=(8, size))
+    rays = np.concatenate([noise, -noise]) / np.linalg.norm(noise, axis=1).max()
+    near, far = (np.array([lower_set.project(jnp.asarray(scale * ray)) for ray in rays]) for scale in (FAR, 2 * FAR))
+    return bool(np.max(np.linalg.norm(far - near, axis=1)) > 1e-3 * FAR)

@@ -1,0 +1,160 @@
+"""`Result`: what a run returns, and how it is kept. Files are CSV, npz and TOML, all open formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from fedrzo.engines.messages.receive import Event
+from fedrzo.errors import InputError
+from fedrzo.results import plots, text
+from fedrzo.results.figure import bytes_unit
+from fedrzo.results.history import History
+from fedrzo.results.tuning import Tuning
+from fedrzo.support.columns import COLUMNS
+from fedrzo.support.extras import require
+from fedrzo.support.files import write_folder
+from fedrzo.support.pytrees import read_trees, write_trees
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The outcome of a run.
+
+    Attributes:
+        x: the last average, as the problem's pytree.
+        x_feasible: its projection onto the intersection of the clients' sets.
+        x_random: x at a synchronisation drawn uniformly from 0 .. rounds. It stands in for the theory's random iterate,
+            which falls inside a round and never reaches a server.
+        random_round: which synchronisation that was.
+        history: what was monitored and what it cost.
+        spec: what was run, in plain values.
+        compile_seconds: how long the first chunk took beyond a later one: compilation, shown apart.
+        y: an accurate lower-level solution at x, for problems that have one.
+        loss_feasible: the loss at x_feasible over all clients' data; None where nobody has all of them, as in a deployment.
+        problem: what was solved; not saved.
+        notes: what there is to say about the end: that its loss is worse than at the start, or that x is far outside of a set.
+    """
+
+    x: Any
+    x_feasible: Any
+    x_random: Any
+    random_round: int
+    history: History
+    spec: dict[str, Any]
+    compile_seconds: float = 0.0
+    y: Any = None
+    loss_feasible: float | None = None
+    problem: Any = dataclasses.field(default=None, compare=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tuning(self) -> Tuning | None:
+        """How the stepsize was found (a `fedrzo.results.tuning.Tuning`), where it was `"auto"`; else None."""
+        return Tuning.from_dict(self.spec["tuning"]) if "tuning" in self.spec else None
+
+    @property
+    def events(self) -> list[Event]:
+        """What went wrong with clients on the way (`fedrzo.engines.Event`), on the engines that leave this process."""
+        return [Event(*event) for event in self.spec.get("events", [])]
+
+    def lower(self, xi: Any) -> Any:
+        """Return an accurate lower-level solution at x for one scenario of a two-stage problem."""
+        if not hasattr(self.problem, "lower"):
+            raise InputError("lower: only the result of a run on a TwoStage problem has it, not one that was loaded")
+        return self.problem.lower(self.x, xi)
+
+    def __repr__(self) -> str:
+        return _text(self)
+
+    def _repr_html_(self) -> str:
+        return _html(self)
+
+    def to_frame(self) -> Any:
+        """Return the history as a pandas DataFrame."""
+        return require("pandas", "plots").DataFrame(self.history.to_dict())
+
+    def plot(self, **options: Any) -> Any:
+        """Draw loss against rounds, bytes and evaluations; returns a matplotlib figure."""
+        return plots.curves({str(self.spec.get("method", "run")): [self.history]}, **options)
+
+    def save(self, folder: str | Path) -> None:
+        """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing; an earlier result there is replaced."""
+        names = ("x", "x_feasible", "x_random", "y")
+        points = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        spec = {**self.spec, "random_round": self.random_round, "compile_seconds": self.compile_seconds}
+        spec |= {} if self.loss_feasible is None else {"loss_feasible": self.loss_feasible}  # TOML has no None
+        spec |= {"notes": list(self.notes)} if self.notes else {}
+
+        def fill(target: Path) -> None:
+            self.history.write(target / "history.csv")
+            write_trees(target / "arrays.npz", points)
+            (target / "spec.toml").write_text(tomli_w.dumps(spec))
+
+        write_folder(Path(folder), fill)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Result:
+        """Read what `save` wrote."""
+        folder = Path(folder)
+        for name in ("history.csv", "arrays.npz", "spec.toml"):
+            if not (folder / name).is_file():
+                raise InputError(f"folder: {folder} holds no {name}; pass a folder that result.save wrote")
+        spec = tomllib.loads((folder / "spec.toml").read_text())
+        points = read_trees(folder / "arrays.npz")
+        random_round, seconds = spec.pop("random_round"), spec.pop("compile_seconds")
+        loss, notes = spec.pop("loss_feasible", None), tuple(spec.pop("notes", ()))
+        return cls(**points, random_round=random_round, loss_feasible=loss, spec=spec, notes=notes,
+                   history=History.read(folder / "history.csv"), compile_seconds=seconds)  # fmt: skip
+
+
+def _text(result: Result) -> str:
+    """Return what a result says of itself."""
+    facts = _facts(result)
+    width = max(map(len, facts))
+    return "\n".join(
+        [f"Result of {result.spec.get('method', 'a run')}", *(f"  {k:{width}}  {v}" for k, v in facts.items())]
+    )
+
+
+def _html(result: Result) -> str:
+    """Return the same as a table."""
+    rows = [["method", str(result.spec.get("method", ""))], *([name, text] for name, text in _facts(result).items())]
+    return text.table(["Result", ""], rows)
+
+
+def constrained(results: Sequence[Result]) -> bool:
+    """Tell whether there are sets that x may lie outside of; of a result that was loaded, whether it ever did."""
+    return any(
+        bool(np.any(result.history["feasibility"] > 0)) if result.problem is None else not result.problem.sets.free
+        for result in results
+        if "feasibility" in result.history
+    )
+
+
+def _facts(result: Result) -> dict[str, str]:
+    facts = {"problem": str(result.spec["problem"])} if "problem" in result.spec else {}
+    if len(result.history) == 0:
+        return {**facts, "history": "empty"}
+    last = result.history.last
+    if "loss" in last:
+        first = text.short(float(result.history["loss"][0]))
+        facts["loss"] = f"{text.short(last['loss'])} after {last['round']} rounds, {first} at the start"
+    if result.loss_feasible is not None and constrained([result]):
+        facts[text.AT_FEASIBLE] = text.short(result.loss_feasible)
+    facts |= {name: text.short(value) for name, value in last.items() if name not in (*COLUMNS, "loss")}
+    sent = [
+        f"{last[name] / (unit := bytes_unit(last[name]))[0]:.4g} {unit[1]}"
+        for name in ("upload_bytes", "download_bytes")
+    ]
+    counts = [f"{last[name]:,} {word}" for name, word in text.NAMES.items() if last[name]]
+    facts["cost"] = ", ".join([f"{sent[0]} up, {sent[1]} down", *counts])
+    compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""
+    facts["seconds"] = f"{last['seconds']:.3g}{compiling}"
+    return facts | ({"note": "; ".join(result.notes)} if result.notes else {})

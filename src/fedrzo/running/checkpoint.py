@@ -1,0 +1,101 @@
+"""Checkpoints: all that a run needs to go on after it was killed, in one npz file without pickles."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrzo.errors import CheckpointError, InputError
+from fedrzo.support.files import write_file
+
+NAME = "checkpoint.npz"
+ANEW = "use another folder, or delete it to start anew"
+
+
+class Checkpoint(NamedTuple):
+    """A stored run: which one, how far it is, its histories, what its engine keeps, and how its stepsizes were found."""
+
+    identity: dict[str, Any]
+    round: int
+    seconds: float
+    histories: list[dict[str, list]]
+    arrays: list[np.ndarray]
+    tunings: list[dict[str, Any] | None]
+    notes: dict[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Store the checkpoint; the former one stays until this one is whole."""
+        header = {
+            "identity": self.identity,
+            "round": self.round,
+            "seconds": self.seconds,
+            "histories": self.histories,
+            "tunings": self.tunings,
+            "notes": self.notes,
+        }
+        entries: dict[str, Any] = {f"array_{i:04d}": array for i, array in enumerate(self.arrays)}
+        buffer = io.BytesIO()
+        np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **entries)
+        write_file(folder / NAME, buffer.getvalue())
+
+    @classmethod
+    def read(cls, folder: Path) -> Checkpoint | None:
+        """Return what is stored in a folder, or None if nothing is."""
+        path = folder / NAME
+        if not path.exists():
+            return None
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                header = json.loads(stored["header"].tobytes())
+                arrays = [stored[name] for name in sorted(stored.files) if name.startswith("array_")]
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, json.JSONDecodeError) as error:
+            raise CheckpointError(
+                f"checkpoint: {path} is damaged ({type(error).__name__}); delete it to start anew, or restore a copy"
+            ) from None
+        histories = header["histories"]
+        tunings = header.get("tunings", [None] * len(histories))
+        return cls(
+            header["identity"], header["round"], header["seconds"], histories, arrays, tunings, header.get("notes", {})
+        )
+
+    def check(self, identity: dict[str, Any], arrays: list[np.ndarray], folder: Path) -> None:
+        """Refuse to go on with another run than the one that was stored."""
+        self.check_identity(identity, folder)
+        if [(a.shape, a.dtype) for a in self.arrays] != [(a.shape, a.dtype) for a in arrays]:
+            raise CheckpointError(f"checkpoint: the arrays in {folder} do not fit this run; use another folder")
+
+    def check_identity(self, identity: dict[str, Any], folder: Path) -> None:
+        """Refuse to go on with other settings, data or keys."""
+        counts = [len(runs["key"]) for runs in (self.identity, identity)]
+        if counts[0] != counts[1]:
+            raise CheckpointError(
+                f"checkpoint: {folder} holds {counts[0]} runs side by side, this call has {counts[1]}; pass the seeds "
+                "(--seeds on the command line) and the settings that it began with, or use another folder"
+            )
+        for name, value in identity.items():
+            if self.identity.get(name, value) != value:  # what an older version did not store cannot differ
+                stored, wanted = _first_difference(self.identity[name], value)
+                raise CheckpointError(
+                    f"checkpoint: {folder} holds a run with {name} = {stored!r}, this one has {wanted!r}; {ANEW}"
+                )
+
+
+def refuse_stored(folder: Path, argument: str, resume: str) -> None:
+    """Refuse to write over a run that is stored in a folder; `resume` says what asks for going on with it."""
+    stored = Checkpoint.read(folder)
+    if stored is not None:
+        raise InputError(
+            f"{argument}: {str(folder)!r} holds a run at round {stored.round}; pass {resume}, another folder, or delete it"
+        )
+
+
+def _first_difference(stored: Any, wanted: Any) -> tuple[Any, Any]:
+    """Return two values that differ; of lists with an entry for each run, the first entries that do."""
+    if isinstance(stored, list) and isinstance(wanted, list):
+        return next(pair for pair in zip(stored, wanted, strict=True) if pair[0] != pair[1])
+    return stored, wanted

@@ -1,0 +1,148 @@
+"""Running experiments: specs become tasks, tasks become results, tables and figures.
+
+The TOML files in `specs` are the built-in ones; `fedrzo.running.spec` says how they are written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedrzo.errors import InputError
+from fedrzo.methods import Method
+from fedrzo.problems.base import Problem
+from fedrzo.results import plots
+from fedrzo.results.result import Result
+from fedrzo.running.checkpoint import refuse_stored
+from fedrzo.running.run import Case, run, sweep
+from fedrzo.running.spec import Spec, slug
+from fedrzo.support.files import check_writable
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One method on one problem, checked as far as is possible without starting."""
+
+    label: str
+    method: Method
+    problem: Problem
+    rounds: int
+    seed: int = 0
+    clients_per_round: int | None = None
+    eval_every: int = 1
+    engine: Any = "simulation"
+
+    def __post_init__(self) -> None:
+        Case([self.method], self.problem, [], self.rounds, self.clients_per_round, self.eval_every)
+
+    def run(self, seeds: int | None, **options: Any) -> list[Result]:
+        """Run once, or once for each of so many seeds, all in one compiled program."""
+        options |= {"clients_per_round": self.clients_per_round, "eval_every": self.eval_every}
+        if seeds is None:
+            return [run(self.method, self.problem, self.rounds, key=self.seed, engine=self.engine, **options)]
+        chosen = list(range(self.seed, self.seed + seeds))
+        return sweep(self.method, self.problem, self.rounds, chosen, **options).results[0]
+
+
+class Outcome(NamedTuple):
+    """What came of a task: one result, or one per seed."""
+
+    label: str
+    results: list[Result]
+
+
+def tasks(spec: Spec) -> list[Task]:
+    """Return one task per variant, all of them built before any of them runs. Variants share equal problems."""
+    problems: dict[str, Problem] = {}
+    made = []
+    for variant in spec.variants():
+        method, options = variant.method(), variant.run
+        key = repr(variant.table["problem"])
+        if key not in problems:
+            problems[key] = variant.problem()
+        label = variant.label or type(method).__name__
+        made.append(Task(label, method, problems[key], **options))
+    return made
+
+
+def execute(
+    tasks: list[Task],
+    seeds: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    spec: Spec | None = None,
+) -> list[Outcome]:
+    """Run tasks one after another.
+
+    Args:
+        tasks: what to run.
+        seeds: how many seeds each task is run with; None for a single run.
+        out: a folder for results, checkpoints and the figure.
+        resume: go on from the checkpoints in that folder.
+        progress: show on standard error what is going on.
+        spec: where the tasks come from, to be kept beside the results.
+
+    Returns:
+        The outcomes, in order. Each is saved as soon as it is there.
+    """
+    folder = None if out is None else Path(out)
+    check_tasks(tasks, seeds, folder, resume)
+    if folder is not None and spec is not None and not resume:
+        spec.write(folder / "spec.toml")
+    outcomes = []
+    for i, task in enumerate(tasks):
+        if progress and len(tasks) > 1:
+            print(f"{task.label} ({i + 1} of {len(tasks)})", file=sys.stderr)
+        home = None if folder is None else folder / slug(task.label)
+        checkpoint = None if folder is None else _checkpoint(folder, task)
+        outcome = Outcome(task.label, task.run(seeds, progress=progress, checkpoint=checkpoint, resume=resume))
+        if home is not None:
+            _save(outcome, home, None if seeds is None else task.seed)
+        outcomes.append(outcome)
+    if folder is not None and spec is not None and resume:  # not sooner: the folder may be that of another experiment
+        spec.write(folder / "spec.toml")
+    return outcomes
+
+
+def written(tasks: list[Task], spec: Spec | None) -> list[str]:
+    """Return what `execute` leaves in its folder."""
+    return [*(["spec.toml"] if spec else []), *(f"{slug(task.label)}/" for task in tasks)]
+
+
+def draw(outcomes: list[Outcome], out: str | Path) -> list[str]:
+    """Write `figure.png` and `figure.svg`: loss against rounds, bytes and evaluations; return their names."""
+    groups = {outcome.label: [result.history for result in outcome.results] for outcome in outcomes}
+    plots.save(plots.curves(groups), Path(out) / "figure")
+    return ["figure.png", "figure.svg"]
+
+
+def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool) -> None:
+    """Refuse options that cannot be followed, before any work starts."""
+    if seeds is not None and seeds < 1:
+        raise InputError(f"--seeds: found {seeds}; pass a whole number of at least 1")
+    for task in tasks:
+        if seeds is not None and task.engine != "simulation":
+            raise InputError(
+                f'--seeds: needs engine "simulation", {task.label!r} has {task.engine!r}; leave one of them out'
+            )
+    if resume and folder is None:
+        raise InputError("--resume: found no --out; pass the folder that the run was stored in")
+    if folder is not None:
+        check_writable(folder, "--out")
+        for task in tasks if not resume else []:
+            refuse_stored(_checkpoint(folder, task), "--out", "--resume")
+
+
+def _checkpoint(folder: Path, task: Task) -> Path:
+    return folder / slug(task.label) / "checkpoint"
+
+
+def _save(outcome: Outcome, home: Path, first_seed: int | None) -> None:
+    if first_seed is None:
+        outcome.results[0].save(home)
+        return
+    for i, result in enumerate(outcome.results):
+        result.save(home / f"seed-{first_seed + i}")

@@ -1,0 +1,186 @@
+"""Whether a run is well: its steps before it starts, its way while it goes on, and its end beside its start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import warn
+from fedrzo.methods.base import Method
+from fedrzo.results.history import History
+from fedrzo.results.text import WORSE
+
+ALIKE = 1e-6  # relative: losses, or lengths of steps, that differ by less count as equal
+ROUNDINGS = 100  # of one number: what a loss over all data may be off by, where that is more
+LEFT = 1e6  # times max(1, |x0|): an x that far from its start,
+ROWS = 10  # and farther in each of so many rows of the history, is lost
+# A stationary point lies smoothing times the slope of the loss outside. Step sizes and smoothings are made for slopes near one;
+# the published problems of the zoo, scaled to that within a factor of ten, end within 10 smoothings of their sets.
+OUTSIDE = 20.0
+# An error e of y moves a difference of losses by their slope in y times e, and a direction is as long as the smoothing: a bound
+# above it may outweigh what the difference measures. Bounds are often loose by a factor of a few, and errors at x+v and x-v
+# mostly alike, so that a run is stopped only where the bound is ten times that, and stays there.
+UNSOLVED = 10.0
+
+
+class LongStep(NamedTuple):
+    """A step that is longer than any which can settle: its argument, its length, that limit, and in which round it is taken."""
+
+    argument: str
+    length: float
+    limit: float
+    when: str
+
+
+def warn_of_long_steps(methods: list[Any], problem: Any, rounds: int) -> None:
+    """Warn of steps that cannot bring x back into a set; once, of the longest.
+
+    They are not refused: where x never meets a set they do no harm, and which sets it meets only the run can tell.
+    """
+    found = [step for method in methods for step in _long_steps(method, problem, rounds)]
+    if not found:
+        return
+    argument, length, limit, when = max(found, key=lambda step: step.length / step.limit)
+    warn(
+        f"{argument}: found {length:.4g}{when}, {2 * length / limit:.3g} times the smoothing, where there are sets: a step from "
+        f"outside of one leads {2 * length / limit - 1:.3g} times as far past its edge, so that x may never settle, or be lost; "
+        f"pass at most twice the smoothing, {limit:.4g}, or a larger smoothing"
+    )
+
+
+def _long_steps(method: Any, problem: Any, rounds: int) -> Iterator[LongStep]:
+    """Yield the longest step of a method, and of the one that solves its lower level, if it is too long."""
+    levels = [("stepsize", method, not problem.sets.free, rounds)]
+    if isinstance(lower := getattr(method, "lower", None), Method):
+        constrained = any(getattr(problem, name, None) is not None for name in ("lower_set", "lower_set_fn"))
+        most = _values(getattr(method, "lower_rounds", None), rounds).max(initial=0)
+        levels.append(("lower: stepsize", lower, constrained, int(most)))
+    for argument, part, constrained, count in levels:
+        limit = part.longest_step(constrained)
+        if math.isinf(limit):
+            continue
+        schedule = getattr(part, "stepsize", None)
+        lengths = _values(schedule, count)
+        if lengths.max(initial=0.0) > limit * (1 + ALIKE):
+            longest = int(lengths.argmax())
+            when = f" in round {longest}" if callable(schedule) else ""
+            yield LongStep(argument, float(lengths[longest]), limit, when)
+
+
+def _values(schedule: Any, rounds: int) -> np.ndarray:
+    """Return a schedule's values in the rounds to be run; none where it is not given, or yet to be searched for."""
+    if schedule is None or isinstance(schedule, str) or rounds == 0:
+        return np.zeros(0)
+    if not callable(schedule):
+        return np.array([float(schedule)])
+    return np.asarray(jax.vmap(lambda r: jnp.asarray(schedule(r)))(jnp.arange(rounds)), float)
+
+
+class Runaway:
+    """Tells a run that has left its start for good, while its numbers may still be finite.
+
+    Args:
+        x0: where it starts.
+    """
+
+    def __init__(self, x0: Any) -> None:
+        self.x0 = np.asarray(x0, float)
+        self.limit = LEFT * max(1.0, float(np.linalg.norm(self.x0)))
+        self.distance = 0.0
+        self.rows = 0  # in a row, each beyond the limit and farther away than the one before
+
+    def look(self, x: Any) -> str | None:
+        """Take x of one more row of the history; say what is wrong with the run, if something is."""
+        before, self.distance = self.distance, float(np.linalg.norm(np.asarray(x, float) - self.x0))
+        self.rows = self.rows + 1 if self.distance > max(self.limit, before) else 0
+        if self.rows < ROWS:
+            return None
+        return (
+            f"x is {self.distance:.3g} away from its start, and was farther in each of the last {ROWS} rows of the history; use "
+            f"a smaller stepsize, or scale x so that its solution is within {self.limit:.3g} of x0"
+        )
+
+
+def worse_end(history: History, end: float | None, dtype: Any, constrained: bool) -> str | None:
+    """Say that a run ended with a larger loss than it began with, both at points of the sets; None where it did not.
+
+    Args:
+        history: of the run; its first row is the projected x0.
+        end: the loss at x_feasible; None where nobody knows it.
+        dtype: the precision that the losses were computed in.
+        constrained: whether there are sets.
+    """
+    if end is None or history.last["round"] == 0:
+        return None
+    start, rounding = float(history["loss"][0]), max(ALIKE, ROUNDINGS * float(np.finfo(dtype).eps))
+    if end <= start + rounding * max(abs(start), abs(end)):
+        return None
+    where = " at x_feasible" if constrained else ""
+    return (
+        f"{WORSE}: the loss{where} is {end:.6g} after {history.last['round']} rounds, and was "
+        f"{start:.6g} at x0; use a smaller stepsize, or larger batches"
+    )
+
+
+def far_outside(method: Any, history: History) -> str | None:
+    """Say that a run ended farther outside of a set than its smoothing explains; None where it did not."""
+    distance = history.last.get("feasibility", 0.0)
+    ratio = 2 * distance / method.longest_step(constrained=True)  # zero where a method has no Moreau term
+    if not OUTSIDE < ratio < math.inf:
+        return None
+    return (
+        f"feasibility: x ended {distance:.3g} outside of a client's set, {ratio:.3g} times the smoothing; x comes to rest where "
+        f"that distance is the smoothing times the slope of the loss: divide the loss by about {ratio:.2g}, or use a smaller "
+        "smoothing, with a stepsize of at most twice that"
+    )
+
+
+def unsolved(method: Any, history: History) -> str | None:
+    """Say that the lower level has not been solved for many rows, and is not about to be; None where it is."""
+    if not method.knows_lower_error or len(history) <= ROWS or (limit := _accuracy(method, history)) is None:
+        return None
+    errors = history["lower_error"][-ROWS:]
+    if not errors.min() > UNSOLVED * limit or errors[-1] < errors[0] / 2:
+        return None
+    return (
+        f"the lower level is not solved: the bound on its error has been {errors.min():.3g} or more for {ROWS} rows of the "
+        f"history and does not fall, where the smoothing is {limit:.3g}; {_REMEDY}"
+    )
+
+
+def inaccurate_end(method: Any, history: History) -> str | None:
+    """Say that a run ended with a lower level that was not solved to its smoothing; None where it was."""
+    limit = _accuracy(method, history)
+    if history.last["round"] == 0 or limit is None or not (error := history.last["lower_error"]) > limit:
+        return None
+    if math.isinf(error):  # where it is so from the start, it was warned of before the run
+        return None if math.isinf(history["lower_error"][0]) else f"lower_error: {_LOST}"
+    if not method.knows_lower_error:
+        return (
+            f"lower_error: the monitored loss uses a y that is known to {error:.3g} only, where the smoothing is {limit:.3g}; "
+            "give the problem another monitor=, such as fz.vi.Accelerated(), or give modulus and smoothness"
+        )
+    return (
+        f"lower_error: y is known to {error:.3g} only at the end, where the smoothing is {limit:.3g}, so "
+        f"that x may be wrong; {_REMEDY}"
+    )
+
+
+_LOST = (
+    "the lower level is not strongly monotone where x has come to, so that y may not be unique and its error has no bound; "
+    "give a lower_domain on which it is"
+)
+_REMEDY = (
+    "give the lower level more rounds or steps, larger batches, or a smaller stepsize, or give modulus and smoothness"
+)
+
+
+def _accuracy(method: Any, history: History) -> float | None:
+    """Return the smoothing, which a lower level's error should stay below; None where no error is known."""
+    smoothing = getattr(method, "smoothing", None)
+    return None if smoothing is None or "lower_error" not in history else float(smoothing)

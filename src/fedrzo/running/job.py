@@ -1,0 +1,297 @@
+"""A run as Python sees it: chunks of compiled rounds, and what happens in between."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrzo.engines.messages.remote import RemoteSession
+from fedrzo.errors import CheckpointError, DivergedError, InputError, warn
+from fedrzo.results.history import History
+from fedrzo.results.result import Result
+from fedrzo.running.checkpoint import ANEW, Checkpoint
+from fedrzo.running.health import Runaway, far_outside, inaccurate_end, unsolved, worse_end
+from fedrzo.running.interrupt import Interrupt
+from fedrzo.running.progress import Bar
+from fedrzo.running.stopping import Row, Watch
+from fedrzo.running.tuning import AT_HAND
+
+NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
+DIRECTIONS = 16  # and their opposites
+CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
+
+
+def trouble(method: Any, session: Any) -> str | None:
+    """Say after which round a single run could not go on, and why; None if all is well."""
+    record = session.progress()[0]
+    if int(record.trouble) < 0:
+        return None
+    largest = float(np.abs(record.x_good).max())
+    reason = method.diagnose(session.states()[0], record.x_good) or _hole(method, session, record)
+    reason = reason or (
+        f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
+        "non-finite values"
+    )
+    return f"stopped after round {int(record.trouble)}: {reason}"
+
+
+def _hole(method: Any, session: Any, record: Any) -> str | None:
+    """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
+    if isinstance(session, RemoteSession):
+        return None  # nobody here has the data
+    smoothing = float(getattr(method, "smoothing", NEARBY))
+    noise = np.random.default_rng(0).normal(size=(DIRECTIONS, record.x_good.size))
+    steps = smoothing * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    around = record.x_good + np.concatenate([steps, -steps]).astype(record.x_good.dtype)
+    bad = int(np.sum(~np.isfinite(_losses(session.problem, around))))
+    if not bad:
+        return None
+    where = "x0" if int(record.trouble) == 0 else f"x = {np.array2string(record.x_good, precision=4, threshold=8)}"
+    return (
+        f"the loss is not finite at {bad} of {len(around)} points {smoothing:g} away from {where}; start farther inside its "
+        "domain, use a smaller smoothing or stepsize, or let it return a large number outside"
+    )
+
+
+class Job:
+    """A run as Python sees it: a session of some engine, the histories so far, and the clock."""
+
+    def __init__(
+        self,
+        case: Any,
+        session: Any,
+        folder: Path | None,
+        log: tuple[Callable[[Row], None], ...],
+        watch: Watch | None = None,
+    ) -> None:
+        self.case = case
+        self.session = session
+        self.folder = folder
+        self.log = log
+        self.watch = watch  # a stopping rule that looks at x itself and has columns of its own
+        self.histories = [History() for _ in case.methods]
+        self.runaway = Runaway(session.problem.x0)
+        self.doubts: list[str] = []  # what speaks against the end of the run
+        self.before = 0.0
+        self.began = time.perf_counter()
+        self.stored = -math.inf
+        self.chunk_seconds: list[float] = []
+        self.whole = False  # whether session and histories belong together, so that they can be stored
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one run, and no sweep."""
+        return len(self.case.methods) == 1
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent on this run, earlier sittings included."""
+        return self.before + time.perf_counter() - self.began
+
+    def resume(self, folder: Path) -> None:
+        """Go on from a stored checkpoint, if there is one."""
+        stored = Checkpoint.read(folder)
+        if stored is None:
+            return
+        stored.check(self.case.identity, self.session.store(), folder)
+        self._check_first_row(stored.histories, folder)
+        if stored.round > self.case.rounds:
+            raise InputError(
+                f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many"
+            )
+        self.session.restore(stored.arrays, stored.round)
+        self.session.recall(stored.notes)
+        self.histories, self.whole = [History(columns) for columns in stored.histories], True
+        if stored.round % self.case.eval_every and stored.round < self.case.rounds:
+            for history in self.histories:
+                if history.last["round"] == stored.round:
+                    history.drop_last()  # a shorter run's last row; a straight run has none there
+        if self.watch is not None:
+            self.watch.restore(self.histories[0].last)
+        self.before, self.stored = stored.seconds, stored.seconds
+
+    def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
+        """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
+        for name, values in self.session.evaluate().items():
+            for history, value in zip(histories, values, strict=True):
+                if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
+                    raise CheckpointError(
+                        f"checkpoint: {folder} holds a run that starts at {name} = {history[name][0]:.6g}, this one starts at "
+                        f"{value:.6g}: the loss differs; {ANEW}"
+                    )
+
+    def go(self, progress: bool) -> None:
+        """Run to the end, until `stop` says so, or until Ctrl-C: a KeyboardInterrupt that says how to go on."""
+        with Bar(self.case.rounds, self.session.round, progress) as bar:
+            try:
+                with Interrupt(bar.tell) as interrupt:
+                    self._rounds(bar, interrupt)
+                    self.store()
+            except KeyboardInterrupt:  # the second one, or one that was not left to us
+                if self.whole:
+                    self.store()
+                raise self._interrupted() from None
+        if interrupt.asked:
+            raise self._interrupted()
+
+    def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
+        rounds, every = self.case.rounds, self.case.eval_every
+        if len(self.histories[0]) == 0:
+            self._append_rows()
+            self._check_finite_start()
+        elif self._is_due():  # the run ended after this round was stored, but before its row was
+            self._append_rows()
+        bar.show(self.session.round, self.histories[0].last)
+        while self.session.round < rounds and not interrupt.asked and not (self.watch is not None and self.watch.done):
+            self._chunk(min(every - self.session.round % every, rounds - self.session.round), interrupt)
+            bar.show(self.session.round, self.histories[0].last)
+            if self.watch is None and self.case.stop is not None and self.case.stop(self.histories[0].last):
+                break
+
+    def _chunk(self, rounds: int, interrupt: Interrupt) -> None:
+        start = time.perf_counter()
+        self.whole = False
+        every_round = getattr(self.session, "stores_every_round", False)
+        stride = 1 if every_round else rounds
+        for _ in range(0, rounds, stride):
+            self.session.advance(stride)
+            self._raise_trouble()
+            if every_round:
+                self.store()
+                if interrupt.asked:
+                    break
+        self.chunk_seconds.append(time.perf_counter() - start)
+        self._append_rows()
+        self._raise_runaway()
+        if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
+            self.store()
+
+    def _is_due(self) -> bool:
+        """Tell whether the round that the session is at should have a row, and has none."""
+        at = self.session.round
+        return self.histories[0].last["round"] != at and (at % self.case.eval_every == 0 or at == self.case.rounds)
+
+    def _append_rows(self) -> None:
+        metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
+        for i, (history, cost) in enumerate(zip(self.histories, costs, strict=True)):
+            cost = cost.plus(gradients=self.case.estimating[i])
+            tuning = self.case.tunings[i]
+            if tuning is not None and self.session.round > 0:  # row 0 is the start, which nothing was spent on
+                cost = cost.plus(**tuning.cost._asdict())
+            row: Row = {"round": self.session.round, **cost._asdict(), "seconds": seconds}
+            row |= self.session.columns()
+            row |= {name: float(values[i]) for name, values in metrics.items()}
+            if self.watch is not None:
+                row |= self.watch.columns(self.session.round, self.session.states()[0].x)
+            history.append(row)
+        self.whole = True
+        for sink in self.log:
+            sink(self.histories[0].last)
+
+    def _check_finite_start(self) -> None:
+        """Refuse a loss that is not finite at x0 over all data; one sample of one client was tried before."""
+        loss = self.histories[0].last["loss"]
+        if not math.isfinite(loss):
+            raise InputError(
+                f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
+            )
+
+    def _raise_trouble(self) -> None:
+        """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
+        if self.single and (found := trouble(self.case.methods[0], self.session)) is not None:
+            raise self._diverged(found)
+
+    def _raise_runaway(self) -> None:
+        """Stop a single run whose x goes away for good, though finite, or whose lower level is not solved, row after row."""
+        if not self.single:
+            return
+        found = self.runaway.look(self.session.progress()[0].x_good) or unsolved(
+            self.case.methods[0], self.histories[0]
+        )
+        if found is not None:
+            raise self._diverged(f"stopped after round {self.session.round - 1}: {found}")
+
+    def _diverged(self, found: str) -> DivergedError:
+        kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
+        return DivergedError(f"{found}{kept}")
+
+    def warn_of_the_end(self) -> None:
+        """Warn where a single run's end cannot be trusted; of a sweep's runs their results say so."""
+        for found in self.doubts if self.single else ():
+            warn(found)
+
+    def _doubts(self, i: int, x: np.ndarray, at_hand: bool) -> list[str]:
+        """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
+        method, history = self.case.methods[i], self.histories[i]
+        found = [far_outside(method, history), inaccurate_end(method, history)]
+        if self.single and at_hand and self.session.round > 0:
+            found.append(method.doubt(self.session.problem, x, self.session.round))
+        return [text for text in found if text is not None]
+
+    def store(self) -> None:
+        """Write a checkpoint, if one is wanted."""
+        if self.folder is None:
+            return
+        histories = [history.to_dict() for history in self.histories]
+        found = [None if tuning is None else tuning.to_dict() for tuning in self.case.tunings]
+        Checkpoint(
+            self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
+            self.session.notes(),
+        ).write(self.folder)  # fmt: skip
+        self.stored = self.seconds
+
+    def _interrupted(self) -> KeyboardInterrupt:
+        """Return what Ctrl-C is answered with: how far the run is, and how to go on.
+
+        It is no class of its own: Python lets a script die of SIGINT, as a shell's loop expects, for this very class alone.
+        """
+        where = f"stopped after round {self.session.round} of {self.case.rounds}"
+        if self.folder is not None and self.stored > -math.inf:
+            return KeyboardInterrupt(
+                f"{where}; go on with the same call and resume=True, checkpoint={str(self.folder)!r}"
+            )
+        kept = "the exception's `result` holds what was reached (at a prompt: sys.last_value.result)"
+        return KeyboardInterrupt(
+            f"{where}; {kept if self.whole else 'nothing was kept'}; pass checkpoint=FOLDER to go on later"
+        )
+
+    def _spec(self, i: int, engine: str) -> dict[str, Any]:
+        events = self.session.notes().get("events")
+        return {**self.case.spec(i, engine), **({"events": events} if events else {})}
+
+    def results(self, engine: str) -> list[Result]:
+        """Return one result per run."""
+        problem = self.case.problem
+        unravel = problem.layout.unravel
+        first, *later = self.chunk_seconds or [0.0]
+        compiling = max(0.0, first - float(np.median(later))) if later else first
+        states, records, found = self.session.states(), self.session.progress(), []
+        points = np.stack([state.x for state in states])
+        feasible, lower = problem.project_all(points), problem.lower_solutions(points)
+        losses = self._losses(points, feasible) if engine in AT_HAND else [None] * len(points)
+        for i, (state, record) in enumerate(zip(states, records, strict=True)):
+            worse = worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
+            self.doubts = self._doubts(i, state.x, engine in AT_HAND)
+            found.append(
+                Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
+                       self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem,
+                       tuple(filter(None, (worse, *self.doubts))))
+            )  # fmt: skip
+        return found
+
+    def _losses(self, points: np.ndarray, feasible: np.ndarray) -> list[float | None]:
+        """Return the loss at each projected point; the history has it where there was nothing to project."""
+        moved = (points != feasible).any(axis=1)
+        there = np.asarray(_losses(self.session.problem, feasible)) if moved.any() else moved
+        return [float(there[i] if moved[i] else self.histories[i].last["loss"]) for i in range(len(points))]
+
+
+@jax.jit
+def _losses(problem: Any, points: Any) -> Any:
+    return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)

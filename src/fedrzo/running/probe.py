@@ -1,0 +1,121 @@
+"""Clients' losses at points that the server asks about, as calls of the federation: every number is charged."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, everyone
+from fedrzo.engines.simulation.spread import Spread
+from fedrzo.engines.simulation.tally import Tally
+from fedrzo.federation.client import FULL, Client
+from fedrzo.federation.protocol import Federation, Reply, Roots
+from fedrzo.methods.base import Method, at, method, static
+from fedrzo.methods.lower import close, run_lower
+from fedrzo.problems.two_stage import TwoStage
+
+LEAST = 64  # samples per client that a loss is judged on, unless there are fewer
+
+
+@method
+class Judge(Method):
+    """Asks each client for its loss, with the Moreau term of its set, at some points.
+
+    That is the function which the FedRZO family minimises, but for the smoothing. All points see the same samples. Lower
+    levels are solved by the owner's own means.
+
+    Args:
+        owner: a method of the FedRZO family.
+        batch_size: samples per client.
+    """
+
+    owner: Any
+    batch_size: int | str = static(default=1)
+
+    @classmethod
+    def of(cls, owner: Any, problem: Any) -> Judge:
+        """Choose the samples: as many as a client uses in a round, but not few; all of them if there are no more."""
+        used = 1 if owner.batch_size == FULL else int(owner.batch_size) * int(at(owner.local_steps, np.int32(0)))
+        most, sizes = max(LEAST, used), getattr(problem.data, "sizes", None)
+        everything = sizes is not None and (owner.batch_size == FULL or int(np.max(sizes)) <= most)
+        return cls(owner, FULL if everything else most)
+
+    def ask(self, federation: Federation, points: jax.Array, y: jax.Array | None, r: Any) -> jax.Array:
+        """Return one row per client: its penalised loss at each point.
+
+        Args:
+            federation: whom to ask.
+            points: one per row.
+            y: where the lower level of a bilevel problem starts, for each point.
+            r: the round that the lower level's accuracy is that of.
+        """
+        if y is None:
+            return federation.gather(self.losses, points, r).values
+        owner = self.owner
+        below = federation.lower(points, owner.lower)
+        y = run_lower(below, owner.lower, y.ravel(), r, owner.lower_rounds)
+        if owner.closing:
+            y = close(below, owner, y, owner.curvature).y
+        return federation.gather(self.implicit_losses, y).values
+
+    def losses(self, client: Client, key: jax.Array, memory: None, points: jax.Array, r: Any) -> Reply:
+        """Return the losses of a single-level problem, or of a two-stage one, whose clients solve their own lower level."""
+        del memory
+        samples, size = client.sample(key, self.batch_size), client.cost(self.batch_size)
+        steps: Any = 0
+        if isinstance(client.level, TwoStage):
+            k = (r + 1) * at(self.owner.local_steps, r)
+            *_, taken = found = client.implicit(points, samples, self.owner.solver, k)
+            values, steps = found[:-1], jnp.round(taken * size).astype(jnp.int32)
+        else:
+            values = jax.lax.map(lambda x: client.loss(x, samples), points)
+        return Reply(values + self._moreau(client, points), evaluations=len(points) * size, steps=steps)
+
+    def implicit_losses(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+        """Return the losses of a bilevel problem at the points sent before and their lower solutions."""
+        del memory
+        points, level = client.points, client.level.lower_level(client.points)
+        y = level.split(level.sets.project(client.index, y))
+        samples = client.sample(key, self.batch_size)
+        values = jax.lax.map(lambda pair: client.loss(*pair, samples), (points, y))
+        evaluations = len(points) * client.cost(self.batch_size)
+        return Reply(values + self._moreau(client, points), evaluations=evaluations)
+
+    def _moreau(self, client: Client, points: jax.Array) -> jax.Array:
+        away = points - jax.vmap(client.project)(points)
+        return jnp.sum(away**2, axis=1) / (2 * self.owner.smoothing)
+
+
+def begin_below(problem: Any, pairs: Any, count: int) -> Any:
+    """Return where lower solves start, for each point: from the means of pairs of former solutions, or from y0.
+
+    None is returned for problems without a lower level that all clients share.
+    """
+    if not hasattr(problem, "lower_level"):
+        return None
+    if pairs is None:
+        return jnp.tile(jnp.asarray(problem.y0, float), (count, 1))
+    return jnp.mean(pairs.reshape(len(pairs), 2, -1), axis=1)[:, None]
+
+
+@functools.partial(jax.jit, static_argnames="many")
+def ask(judge: Judge, problem: Any, key: jax.Array, points: Any, y: Any, r: Any, *, many: bool) -> tuple[Any, Tally]:
+    """Ask all clients in a simulated federation; returns what they said and what it cost.
+
+    With `many`, points and y have a leading axis of runs, which ask one by one. Equal keys see equal samples.
+    """
+
+    def one(points: jax.Array, y: Any) -> tuple[jax.Array, Tally]:
+        roots = Roots.of(key)
+        # No round in the key's path: what is asked after other rounds is asked on the same samples, and can be compared.
+        clock = Clock(problem, roots, roots.directions, r)
+        ledger = Ledger(Tally.zero(), {"": None})
+        weights = jnp.asarray(problem.client_weights)
+        federation = SimulatedFederation(problem, everyone(problem), weights, clock, ledger, Spread())
+        return judge.ask(federation, points, y, r), ledger.tally
+
+    return (jax.vmap(one) if many else one)(points, y)

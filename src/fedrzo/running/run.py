@@ -1,0 +1,302 @@
+"""`run` and `sweep`: chunks of compiled rounds; in between, Python evaluates, logs, shows progress and stores checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from fedrzo import engines
+from fedrzo.errors import InputError, nearest
+from fedrzo.methods.base import Method, functions, schedule_values
+from fedrzo.problems import captures
+from fedrzo.problems.base import Problem
+from fedrzo.problems.curvature import counting
+from fedrzo.problems.mistakes import warn_of_mistakes
+from fedrzo.problems.start import check_start, feasible_start
+from fedrzo.results.result import Result
+from fedrzo.results.sweep import Sweep
+from fedrzo.results.tuning import Tuning
+from fedrzo.running.checkpoint import refuse_stored
+from fedrzo.running.health import warn_of_long_steps
+from fedrzo.running.job import Job, Row
+from fedrzo.running.loggers import Sink, logging
+from fedrzo.running.progress import is_wanted
+from fedrzo.running.stopping import StopRule
+from fedrzo.running.tuning import AT_HAND, tuned, tunings
+from fedrzo.support.arguments import check_row_function, kind, told
+from fedrzo.support.files import check_writable
+from fedrzo.support.hardware import warn_of_idle_gpu
+from fedrzo.support.pytrees import fingerprint
+from fedrzo.support.settings import fields
+
+Returned = TypeVar("Returned", Result, Sweep)
+
+
+@told(seed="key")
+def run(
+    method: Method,
+    problem: Problem,
+    rounds: int,
+    key: int | jax.Array = 0,
+    engine: Any = "simulation",
+    clients_per_round: int | None = None,
+    eval_every: int = 1,
+    progress: bool | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    log: Iterable[Sink] = (),
+    stop: Callable[[Row], bool] | StopRule | None = None,
+) -> Result:
+    """Solve a problem by a method.
+
+    Args:
+        method: such as `fz.FedRZOnn(...)`.
+        problem: such as `fz.Nonsmooth(...)`.
+        rounds: communication rounds of the (upper-level) method.
+        key: a seed, or a JAX key. Equal keys give equal results; a short run is a prefix of a long one.
+        engine: `"simulation"`, `"loop"`, `"ray"`, or an engine object such as `fz.engines.Ray(...)`; see docs/engines.md.
+        clients_per_round: how many clients, drawn anew each round, take part; all if not given.
+        eval_every: rounds between two rows of the history.
+        progress: show on standard error how far the run is and the time left: a bar in terminals and notebooks. Elsewhere it
+            is silent, unless True is given: then a line comes every half minute. False is silent everywhere.
+        checkpoint: a folder to store the run in as it goes. One that holds a run is refused, unless `resume` is True.
+        resume: go on from the checkpoint, if there is one.
+        log: functions called with each new row, or loggers such as `fz.loggers.TensorBoard("runs/a")`.
+        stop: called with each new row; the run ends when it returns True. Or `fz.certified(epsilon=..., every=...)`.
+
+    Returns:
+        The last average, its projection, and the history.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C, once the rounds under way have ended; its `result` is what was reached (None where a second
+            Ctrl-C cut rounds short), its message says how to go on.
+    """
+    _check_order(method, problem)
+    case = Case([method], problem, [_key(key)], rounds, clients_per_round, eval_every, stop)
+    if callable(log) or not isinstance(log, Iterable):
+        raise InputError(f"log: found {type(log).__name__}; pass a list of functions of a row, such as [print]")
+    sinks = tuple(check_row_function(sink, "log") for sink in log)
+    return _run(case, engine, progress, checkpoint, resume, sinks, lambda results: results[0])
+
+
+@told(seed="seeds", key="seeds")
+def sweep(
+    method: Method,
+    problem: Problem,
+    rounds: int,
+    seeds: int | list[int] = 5,
+    *,
+    clients_per_round: int | None = None,
+    eval_every: int = 1,
+    progress: bool | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    **grid: Any,
+) -> Sweep:
+    """Run a method with several seeds and several values of its numbers, all in one compiled program.
+
+    Args:
+        method: the method whose fields are swept.
+        problem: what to solve.
+        rounds: rounds of each run.
+        seeds: how many (0, 1, ...), or which.
+        clients_per_round: as for `run`.
+        eval_every: as for `run`.
+        progress: as for `run`.
+        checkpoint: as for `run`.
+        resume: as for `run`.
+        grid: for each field to sweep, the list of its values; all combinations are run. Fields that shape the compiled
+            program, such as `batch_size`, are not numbers in this sense.
+
+    Returns:
+        Mean and 95 % band of every column, per setting.
+    """
+    _check_order(method, problem)
+    settings = _settings(method, grid)
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not chosen:
+        raise InputError(f"seeds: found {seeds!r}; pass at least one")
+    pairs = list(itertools.product(settings, chosen))
+    methods = [dataclasses.replace(method, **setting) for setting, _ in pairs]  # type: ignore[type-var]
+    case = Case(methods, problem, [_key(seed) for _, seed in pairs], rounds, clients_per_round, eval_every)
+    per = len(chosen)
+
+    def pack(results: list[Result]) -> Sweep:
+        return Sweep(settings, [results[i * per : (i + 1) * per] for i in range(len(settings))], chosen)
+
+    return _run(case, "simulation", progress, checkpoint, resume, (), pack)
+
+
+@dataclasses.dataclass
+class Case:
+    """What is to be run, checked: nothing has started while one of these is made."""
+
+    methods: list[Method]
+    problem: Problem
+    keys: list[jax.Array]
+    rounds: int
+    clients_per_round: int | None
+    eval_every: int
+    stop: Callable[[Row], bool] | StopRule | None = None
+    tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
+    estimating: list[int] = dataclasses.field(
+        default_factory=list
+    )  # gradients that estimating constants took; likewise
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.problem, Problem):
+            raise InputError(f"problem: found {type(self.problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+        for method in self.methods:
+            if not isinstance(method, Method):
+                raise InputError(f"method: found {kind(method)}; pass a method such as fz.FedRZOnn(...)")
+            method.check(self.problem)
+            captures.notice(functions(method))
+        for name, low in (("rounds", 0), ("eval_every", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+                raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
+        if self.stop is not None and not isinstance(self.stop, StopRule):
+            check_row_function(self.stop, "stop")
+        size, clients = self.clients_per_round, self.problem.clients
+        for method in self.methods:
+            if method.needs_everyone and size is not None and size != clients:
+                raise InputError(
+                    f"clients_per_round: found {size}; {type(method).__name__} needs all {clients} clients in every round"
+                )
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
+            raise InputError(
+                f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are"
+            )
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
+        return {
+            "method": [repr(method) for method in self.methods],
+            "schedules": [schedule_values(method) for method in self.methods],
+            "problem": repr(self.problem),
+            "data, x0 and sets": fingerprint(self.problem.as_stated()),
+            "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
+            "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
+            "clients_per_round": self.clients_per_round,
+            "eval_every": self.eval_every,
+            # A certificate adds columns and is part of what is computed; what another stop does cannot be stored.
+            "stop": repr(self.stop) if isinstance(self.stop, StopRule) else None,
+        }
+
+    def spec(self, i: int, engine: str) -> dict[str, Any]:
+        """Return one run's settings in plain values."""
+        size = {} if self.clients_per_round is None else {"clients_per_round": self.clients_per_round}
+        tuning = self.tunings[i] if self.tunings else None
+        return {
+            "method": repr(tuned(self.methods[i], tuning)),
+            "problem": repr(self.problem),
+            "rounds": int(self.rounds),
+            "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
+            "engine": engine,
+            "eval_every": int(self.eval_every),
+            **size,
+            **({} if tuning is None else {"tuning": tuning.to_dict()}),
+        }
+
+
+def _run(
+    case: Case,
+    engine: Any,
+    progress: bool | None,
+    checkpoint: str | Path | None,
+    resume: bool,
+    log: tuple[Sink, ...],
+    pack: Callable[[list[Result]], Returned],
+) -> Returned:
+    """Run a case; `pack` makes one thing of its results."""
+    engine = engines.get(engine)
+    if not callable(getattr(engine, "start", None)):
+        raise InputError(f'engine: found {type(engine).__name__}; pass a name such as "loop", or fz.engines.Ray(...)')
+    folder = None if checkpoint is None else Path(checkpoint)
+    if resume and folder is None:
+        raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")
+    if folder is not None:
+        check_writable(folder, "checkpoint")
+        if not resume:
+            refuse_stored(folder, "checkpoint", "resume=True")
+    shown = is_wanted(progress)
+    warn_of_idle_gpu()
+    warn_of_long_steps(case.methods, case.problem, case.rounds)
+    watch = case.stop.begin(case, engine) if isinstance(case.stop, StopRule) else None
+    began = time.perf_counter()
+    with case.problem.precision():
+        problem = feasible_start(case.problem)
+        check_start(problem, case.methods[0])
+        if engine.name in AT_HAND:
+            warn_of_mistakes(problem, case.methods[0])
+        size = case.clients_per_round or problem.clients
+        methods = [_prepared(case, method, problem).for_cohort(problem, size) for method in case.methods]
+        case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
+        methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
+        session = engine.start(methods, problem, case.keys, case.clients_per_round)
+        try:
+            job = Job(case, session, folder, log, watch)
+            job.began = began  # a search for a stepsize takes time too
+            if resume and folder is not None:
+                job.resume(folder)
+            try:
+                with logging(log, methods[0], case.spec(0, engine.name), session.round):
+                    job.go(shown)
+            except KeyboardInterrupt as stopped:
+                stopped.result = pack(job.results(engine.name)) if job.whole else None  # type: ignore[attr-defined]
+                raise
+            results = job.results(engine.name)
+            job.warn_of_the_end()
+            return pack(results)
+        finally:
+            session.close()
+
+
+def _prepared(case: Case, method: Method, problem: Any) -> Any:
+    """Return a method with what it takes from the problem, and note what estimating that took."""
+    with counting() as spent:
+        prepared = method.prepare(problem)
+    case.estimating.append(sum(spent) + problem.measured_gradients)
+    return prepared
+
+
+def _check_order(method: Any, problem: Any) -> None:
+    if isinstance(method, Problem) and isinstance(problem, Method):
+        raise InputError(
+            f"method: found {kind(method)}, and problem: found {kind(problem)}; they are swapped: the method comes first"
+        )
+
+
+def _key(key: int | jax.Array) -> jax.Array:
+    if isinstance(key, bool) or (isinstance(key, int | np.integer) and not 0 <= key < 2**32):
+        raise InputError(f"key: found {key!r}; pass a whole number from 0 to 2**32 - 1, or jax.random.key(...)")
+    if isinstance(key, int | np.integer):
+        return jax.random.key(int(key))
+    if not (isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
+        raise InputError(
+            f"key: found {type(key).__name__}; pass a whole number, or one key made by jax.random.key(...)"
+        )
+    return key
+
+
+def _settings(method: Method, grid: dict[str, Any]) -> list[dict[str, Any]]:
+    known = fields(method)
+    for name, values in grid.items():
+        if name not in known:
+            raise InputError(f"sweep: {type(method).__name__} has no field {name!r}{nearest(name, known)}")
+        if known[name].metadata.get("static"):
+            raise InputError(f"sweep: {name} shapes the compiled program; call fz.sweep once for each of its values")
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(f"sweep: {name} is {values!r}; pass a list of values")
+        if any(callable(value) for value in values):
+            raise InputError(f"sweep: {name} holds a function; only numbers can be swept in one compiled program")
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]

@@ -1,0 +1,1 @@
+"""What knows nothing of optimisation: pytrees, keys, files, extras, compilation, checks of arguments, names of columns."""

@@ -1,0 +1,43 @@
+"""What JAX computes on: how many cores, and a warning for those who have a GPU and compute on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import jax
+
+from fedrzo.errors import warn
+
+DEVICES = ("/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg")  # Linux, its driver, and Windows' Linux
+
+
+def idle_gpu(present: bool, backend: str, chosen: str | None) -> str | None:
+    """Return what to say about a GPU that is not used, or None.
+
+    Args:
+        present: whether the machine has an NVIDIA device.
+        backend: what JAX computes on.
+        chosen: what the user told JAX to compute on, if anything.
+    """
+    if not present or backend != "cpu" or chosen:
+        return None
+    return (
+        "GPU: found an NVIDIA device, but JAX computes on the CPU; run: pip install 'jax[cuda13]' (cuda12 for older drivers), or "
+        "set JAX_PLATFORMS=cpu if the CPU is meant"
+    )
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache  # once is enough
+def warn_of_idle_gpu() -> None:
+    """Warn, once, of a GPU that is present but not used."""
+    present = any(Path(device).exists() for device in DEVICES)
+    line = idle_gpu(present, jax.default_backend(), jax.config.values["jax_platforms"])
+    if line is not None:
+        warn(line)

@@ -1,0 +1,82 @@
+"""Estimates of a map's modulus of strong monotonicity and Lipschitz constant, from its derivative at some points."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+DENSE = 64  # up to so many unknowns the Jacobian is formed; beyond, eigenvalues come from products with it
+
+
+class Constants(NamedTuple):
+    """The modulus mu and the Lipschitz constant L of a map, or of several: then arrays."""
+
+    mu: Any
+    L: Any
+
+
+def measure(map: Callable[..., jax.Array], points: Any, *arguments: Any) -> Constants:
+    """Measure the constants of `map(y, *arguments)` in y at some points: the least mu there, and the largest L.
+
+    mu is the least eigenvalue of the Jacobian's symmetric part, L the Jacobian's norm. Of an affine map these are the
+    constants themselves; of another one, mu can only be less elsewhere and L more.
+
+    Args:
+        map: JAX-traceable.
+        points: flat vectors.
+        arguments: pytrees that the map takes besides; new values of them compile nothing new.
+    """
+    one = _dense if len(points[0]) <= DENSE else _by_products
+    found = [one(map, y, arguments) for y in points]
+    return Constants(min(mu for mu, _ in found), max(L for _, L in found))
+
+
+@functools.partial(jax.jit, static_argnames="map")
+def _forward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Array:
+    return jax.jvp(lambda y: map(y, *arguments), (y,), (v,))[1]
+
+
+@functools.partial(jax.jit, static_argnames="map")
+def _backward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Array:
+    return jax.vjp(lambda y: map(y, *arguments), y)[1](v)[0]
+
+
+def spectrum(jacobian: jax.Array) -> Constants:
+    """Return the constants of a linear map: the least eigenvalue of its symmetric part, and its norm; traced."""
+    return Constants(jnp.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0], jnp.linalg.norm(jacobian, 2))
+
+
+@functools.partial(jax.jit, static_argnames="map")
+def _at(map: Any, y: jax.Array, arguments: tuple) -> Constants:
+    return spectrum(jax.jacfwd(map)(y, *arguments))
+
+
+def _dense(map: Any, y: jax.Array, arguments: tuple) -> Constants:
+    mu, L = _at(map, y, arguments)
+    return Constants(float(mu), float(L))
+
+
+def _by_products(map: Any, y: jax.Array, arguments: tuple) -> Constants:
+    """Lanczos on products with the Jacobian: cost linear in n where the map's is."""
+
+    def largest(product: Callable[[np.ndarray], Any]) -> float:
+        operator = LinearOperator((y.size, y.size), matvec=lambda v: np.asarray(product(np.ravel(v))), dtype=np.float64)
+        start = np.random.default_rng(0).normal(size=y.size)
+        return float(eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)[0])
+
+    def symmetric(v: np.ndarray) -> Any:
+        return np.asarray(_forward(map, y, arguments, v) + _backward(map, y, arguments, v)) / 2
+
+    square = largest(lambda v: _backward(map, y, arguments, _forward(map, y, arguments, v)))
+    L = float(np.sqrt(max(square, 0.0)))
+    if L == 0:
+        return Constants(0.0, 0.0)
+    # The least eigenvalue sits at the end of the spectrum that Lanczos finds fast once the rest is turned over; twice L, since
+    # once would leave nothing of a multiple of the identity.
+    return Constants(2 * L - largest(lambda v: 2 * L * v - symmetric(v)), L)

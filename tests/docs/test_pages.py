@@ -1,0 +1,148 @@
+"""What the documentation quotes is there: lines of the paper's listings, public names, commands. `make docs` checks its links."""
+
+import dataclasses
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import griffe
+import pytest
+import typer
+
+import fedrzo as fz
+from fedrzo.cli.main import app
+from fedrzo.running.spec import Spec
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+import build_hooks  # noqa: E402
+
+PAGES = [DOCS / f"fedrzo-{name}.md" for name in ("nn", "bl", "2s")]
+SECTIONS = {
+    number: text
+    for page in PAGES
+    for number, text in re.findall(r"^## Algorithm (\d)\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)
+}
+
+
+def test_all_five_listings_have_a_section():
+    assert sorted(SECTIONS) == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("number", sorted(SECTIONS))
+def test_lines_of_a_listing_are_those_that_comments_of_its_file_name(number):
+    quoted = {int(line) for line in re.findall(r"^\| (\d+) \|", SECTIONS[number], re.M)}
+    source = build_hooks.CODE.search(SECTIONS[number])[2]
+    assert quoted == set(build_hooks.named_statements((ROOT / source).read_text()))
+    assert quoted == {int(line) for line in build_hooks.LINE.findall(SECTIONS[number])}
+    assert len(quoted) >= 4
+
+
+def test_code_is_taken_from_the_source():
+    text = "x = 1\n\n\nclass A:\n    @staticmethod\n    def f():\n        return 2\n\n    y = 3\n"
+    assert build_hooks.piece(text, "A.f", "file.py") == ("@staticmethod\ndef f():\n    return 2", 5)
+    with pytest.raises(ValueError, match=r"file\.py: it has no A\.g"):
+        build_hooks.piece(text, "A.g", "file.py")
+
+
+def test_comments_that_name_lines_lead_to_their_statements():
+    text = (
+        "def f(x):  # says nothing\n    a = g(\n        x,\n    )  # lines 3 and 12: both\n"
+        "    # Line 4: why.\n    return a  # Algorithm 2, line 3\n"
+    )
+    assert build_hooks.named_statements(text) == {3: ["a = g(x,)", "return a"], 12: ["a = g(x,)"], 4: ["return a"]}
+
+
+def test_a_page_that_would_fetch_something_is_warned_of(caplog):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
+    build_hooks.on_post_page('<a href="https://example.org">said</a><link rel=icon href=images/a.png>', page)
+    assert not caplog.records
+    build_hooks.on_post_page('<script async src="https://example.org/x.js"></script>', page)
+    assert caplog.messages == ["page.md fetches https://example.org/x.js"]
+
+
+def test_all_that_pages_take_from_the_source_is_there():
+    wanted = [found for page in DOCS.glob("*.md") for found in build_hooks.CODE.findall(page.read_text())]
+    assert len(wanted) > 20
+    for name, path in wanted:
+        assert build_hooks.piece((ROOT / path).read_text(), name, path)[0]
+
+
+def test_pages_have_no_marks_that_only_the_site_can_read():
+    """Whoever reads them on a code host is shown a link to the code, or the command to ask, and not a template's braces."""
+    pages = [page.read_text() for page in DOCS.glob("*.md")]
+    assert sum(page.count("Code: [") for page in pages) == sum(len(build_hooks.CODE.findall(page)) for page in pages)
+    assert sum(page.count(build_hooks.COMMANDS) for page in pages) == 1
+    assert not [page for page in pages if "{{" in page]
+
+
+def test_a_page_that_shows_a_method_shows_its_imports():
+    shown = re.search(r"```python\n(from .*?)```", (DOCS / "own-method.md").read_text(), re.S)[1].strip()
+    assert shown in (ROOT / "examples" / "own_method.py").read_text()
+
+
+def test_links_of_the_readme_work_on_the_site():
+    text = build_hooks.from_readme((ROOT / "README.md").read_text())
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
+    assert "choose.md" in targets
+    for target in targets:
+        assert (DOCS / target).exists(), target
+
+
+def test_every_public_name_is_in_the_reference():
+    """Modules are there by what is in them."""
+    named = set(re.findall(r"^::: fedrzo\.\S*?(\w+)$", (DOCS / "reference.md").read_text(), re.M))
+    public = {name for name in fz.__all__ if not isinstance(getattr(fz, name), ModuleType)}
+    assert len(public) > 40
+    assert public <= named
+
+
+def test_the_reference_shows_what_a_method_takes():
+    extensions = griffe.load_extensions(DOCS / "signatures.py")
+    module = griffe.load("fedrzo.methods.lfd", search_paths=[ROOT / "src"], extensions=extensions)
+    shown = {parameter.name: parameter.default for parameter in module["LFD"].parameters}
+    fields = {field.name: repr(field.default) for field in dataclasses.fields(fz.LFD)}
+    assert shown == {"self": None, **fields}
+
+
+def test_the_overview_names_every_command_and_its_spec_is_one():
+    page = (DOCS / "commands.md").read_text()
+    overview = re.search(r"```sh\n(.*?)```", page, re.S)[1]
+    named = set(re.findall(r"^fedrzo (\w+)", overview, re.M))
+    assert named == set(typer.main.get_command(app).commands)
+    spec = Spec(tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.S)[1]))
+    assert [type(one.method()).__name__ for one in spec.variants()] == ["FedRZOnn", "FedAvg"]
+    assert [one.run["rounds"] for one in spec.variants()] == [50, 50]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plots", "sets"])
+def test_code_of_a_page_prints_what_the_page_says(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (DOCS / f"{name}.md").read_text(), re.S | re.M)
+    names = {}
+    for language, text in blocks:
+        if language == "python":
+            exec(compile(text, name, "exec"), names)
+    printed = capsys.readouterr().out
+    assert printed.count("\n") > 1
+    assert printed == "".join(text for language, text in blocks if not language)
+
+
+def test_every_extra_is_on_the_page_about_installing():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = re.findall(r"^\| (`.*?) \|", (DOCS / "install.md").read_text(), re.M)
+    assert {name for cell in table for name in re.findall(r"`(\w+)`", cell)} == set(extras)
+
+
+def test_pages_name_only_what_the_library_has():
+    """Every `fz.NAME` of the pages, such as a class in a table, exists."""
+    for page in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+        for path in set(re.findall(r"\bfz((?:\.[A-Za-z]\w*)+)", page.read_text())):
+            found = fz
+            for name in path.strip(".").split("."):
+                assert hasattr(found, name), f"{page.name}: fz{path}"
+                found = getattr(found, name)

@@ -1,0 +1,34 @@
+"""The README's example is run as printed, and prints and draws what is shown there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_example_prints_what_the_readme_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.S).groups()
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == printed
+    drawn, shown = (
+        curves(path.read_text()) for path in (tmp_path / "example.svg", ROOT / "docs" / "figures" / "example.svg")
+    )
+    assert len(drawn) == 6  # three costs, two numbers of local steps
+    np.testing.assert_allclose(drawn, shown, atol=0.01)
+
+
+def curves(svg):
+    """The curves of a figure as points in the unit square, so that fonts and margins do not matter."""
+    paths = re.findall(r'<path d="(M[^"]+)" clip-path[^>]*stroke-width: 1\.6', svg)
+    points = [np.array(re.findall(r"-?\d+\.?\d*", path), float).reshape(-1, 2) for path in paths]
+    return [(p - p.min(axis=0)) / np.ptp(p, axis=0) for p in points]
+
+
+def test_make_targets_named_in_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make ([a-z-]+)", README):
+        assert re.search(rf"^{target}:", makefile, re.M), target

@@ -1,0 +1,52 @@
+"""Keys whose hash is written out yield the numbers of JAX's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedrzo.support.keys import usual, written_out
+
+words = jax.random.key_data
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, -1])
+def test_same_numbers(seed):
+    key = jax.random.key(seed)
+    ours = written_out(key)
+    assert jax.random.key_impl(ours) != jax.random.key_impl(key)
+    for draw in (
+        lambda key: words(jax.random.fold_in(key, 2**32 - 1)),
+        lambda key: words(jax.random.split(key, (3, 2))),
+        lambda key: words(jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(7))),
+        lambda key: jax.random.bits(key, (4, 5)),
+        lambda key: jax.random.bits(key, (9,), jnp.uint8),
+        lambda key: jax.random.randint(key, (50,), 0, 977),
+        lambda key: jax.random.normal(key, (6, 7)),
+        lambda key: jax.random.permutation(key, 20),
+    ):
+        np.testing.assert_array_equal(draw(ours), draw(key))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.random.normal(ours, (9,)), jax.random.normal(key, (9,)))
+
+
+def test_no_loop_is_left():
+    """What it is for: on a CPU JAX's own hash is a loop."""
+    key = jax.random.key(0)
+    loops = [
+        jax.jit(lambda key: words(jax.random.fold_in(key, 3))).lower(k).as_text().count("while")
+        for k in (key, written_out(key))
+    ]
+    assert loops[0] > 0
+    assert loops[1] == 0
+
+
+def test_back_again_and_other_kinds():
+    key = jax.random.key(7)
+    assert jax.random.key_impl(usual(written_out(key))) == jax.random.key_impl(key)
+    np.testing.assert_array_equal(words(usual(written_out(key))), words(key))
+    assert usual(key) is key
+    other = jax.random.key(7, impl="rbg")
+    assert written_out(other) is other
+    with jax.threefry_partitionable(False):
+        assert written_out(key) is key
