@@ -15,7 +15,7 @@ from fedrzo.engines.simulation.engine import cohort
 from fedrzo.federation.catch_up import Either
 from fedrzo.federation.directions import VERSION
 from fedrzo.federation.protocol import private_key
-from fedrzo.methods import scalars
+from fedrzo.methods import by_scalars
 from fedrzo.zoo import toys
 from halved import halved
 
@@ -59,7 +59,7 @@ class Session(CheckedSession):
         common, own = self.payloads(message, ids)
         for i in ids:
             sent = self.spoil_message(i, message.step, common)
-            if message.step == "client_scalars" and sent == common:
+            if message.step == "client_steps" and sent == common:
                 asked = decode(common, own[i], self.types)
                 value = self.nodes[i].handle(asked).value
                 self.ends[i] = (value if isinstance(value, Either) else value[0]).large
@@ -182,7 +182,7 @@ def test_who_was_refused_catches_up_with_the_rest():
     began = np.asarray(session.state.x)
     session.advance(1)
     for node in session.nodes:
-        np.testing.assert_array_equal(node.memory[""].newest.value, began)
+        np.testing.assert_array_equal(node.memory[""].newest.value.x, began)
     assert [event[:3] for event in session.events] == [(2, BAD, "not finite")]
 
 
@@ -196,7 +196,7 @@ def test_who_was_refused_catches_up_with_the_rest():
 def test_the_single_number_of_fedrzo_bl_is_looked_at_too(change, kind, detail):
     session = Session(BL, zoo.make("direct"))
     session.spoil_answer = lambda i, step, p: (
-        changed(p, session.types, change) if i == BAD and step == "client_scalars" else p
+        changed(p, session.types, change) if i == BAD and step == "client_steps" else p
     )
     check_refused(session, kind, detail)
 
@@ -204,7 +204,7 @@ def test_the_single_number_of_fedrzo_bl_is_looked_at_too(change, kind, detail):
 def test_a_client_that_is_seldom_asked_compares_checksums_too(monkeypatch):
     """Cohorts of one: a client that was away when checksums were due compares them when it is back."""
     every = 10
-    monkeypatch.setattr(scalars, "CHECK", every)
+    monkeypatch.setattr(by_scalars, "CHECK", every)
     session = Session(NN, quadratic(), 1)
     asked = [int(cohort(session.problem, session.key, r, 1)[0][0]) for r in range(40)]
     # Asked in the rounds a and b, with the round in which checksums are due in between, but not so late as to be sent x.
@@ -212,12 +212,12 @@ def test_a_client_that_is_seldom_asked_compares_checksums_too(monkeypatch):
         (a, b)
         for a in range(40)
         for b in [next((q for q in range(a + 1, 40) if asked[q] == asked[a]), a)]
-        if a // every < b // every and b % every and b - a < session.method.scalars.kept
+        if a // every < b // every and b % every and b - a < session.method.plan.kept
     )
     session.advance(a + 1)
     node = session.nodes[asked[a]]
     [*_, newest] = node.memory[""].versions
-    node.memory[""].versions[-1] = newest._replace(value=newest.value + 1e-3)
+    node.memory[""].versions[-1] = newest._replace(value=newest.value._replace(x=newest.value.x + 1e-3))
     session.advance(b - a - 1)
     for extra in (DIM - H, 0):  # its x, once; then all is well
         sent = session.cost.upload_bytes
@@ -244,7 +244,7 @@ def test_a_client_of_fedrzo_bl_that_was_unheard_catches_up(lost):
     """Whether or not it rebuilt x in the rounds of which the server heard nothing, it goes on from where the server says."""
     problem = halved(CLIENTS, DIM)
     session, calm = Session(BL, problem), Session(BL, problem)
-    assert session.method.scalars.kept > 3
+    assert session.method.plan.kept > 3
     session.advance(2)
 
     def nothing(i, step, payload):

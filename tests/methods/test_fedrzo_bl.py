@@ -172,7 +172,7 @@ def test_costs_tell_upper_from_lower():
     assert last["gradients"] == estimating + CLIENTS * rounds * (lower_rounds + 2) * 2 * 2  # two points, two samples
     assert last["upload_bytes"] == CLIENTS * rounds * (lower_rounds * pair + closing_up + Q * 8)
     assert last["download_bytes"] == CLIENTS * rounds * (
-        2 * Q * 8 + lower_rounds * (pair + curvature) + 2 * pair + pair
+        Q * 8 + 8 + lower_rounds * (pair + curvature) + 2 * pair + pair
     )
 
 

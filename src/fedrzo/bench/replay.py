@@ -18,7 +18,7 @@ from fedrzo.federation.catch_up import Either
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots, weighted_mean
 from fedrzo.methods import FedRZOnn
-from fedrzo.methods.scalars import take
+from fedrzo.methods.by_scalars import take
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.running.run import run
 from fedrzo.zoo.relu import ReluLoss, initial_network
@@ -101,7 +101,7 @@ def seconds(call: Any, repetitions: int) -> float:
     return float(np.median(taken))
 
 
-def _round(method: FedRZOnn, problem: Nonsmooth, clients: int) -> tuple:
+def _round(method: Any, problem: Nonsmooth, clients: int) -> tuple:
     """Return what a server is called with when so many clients have sent their scalars, and nobody a vector."""
     state = method.init(problem, jax.random.key(0))
     slopes = np.random.default_rng(0).normal(size=(clients, LOCAL_STEPS, 1))

@@ -50,6 +50,7 @@ class Client:
         iteration: the index within the innermost `federation.repeat`, else 0.
         points: what `federation.lower` last sent in this round (x, or the pair x+v, x-v), kept by the client.
         common: a key of this call that is the same for all clients, for coins and directions that they share.
+        coded: how many local steps' slopes are asked for, the last of them holding all that follow; None where x travels itself.
     """
 
     level: Any
@@ -60,6 +61,7 @@ class Client:
     iteration: Any = 0
     points: Any = None
     common: Any = None
+    coded: int | None = None
 
     @classmethod
     def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
@@ -216,6 +218,44 @@ def take_steps(
         return jax.lax.fori_loop(0, jnp.minimum(AHEAD, count - first), one, carry)
 
     return jax.lax.fori_loop(0, (count + AHEAD - 1) // AHEAD, several, carry)
+
+
+def take_coded_steps(
+    client: Client,
+    key: jax.Array,
+    count: Any,
+    batch_size: int | str,
+    step: Callable[..., tuple[PyTree, jax.Array]],
+    carry: PyTree,
+    also: Callable[[jax.Array], Any] | None = None,
+    slopes: int = 1,
+) -> tuple[PyTree, jax.Array | None]:
+    """Take a client's local steps, each of which also returns the slopes that it was made of.
+
+    Args:
+        client: as for `take_steps`, like the other arguments.
+        key: likewise.
+        count: likewise.
+        batch_size: likewise.
+        step: one step, `carry, found = step(k, batch[, also(key)], carry)`.
+        carry: where to start; its first array is x.
+        also: what else to draw from a step's key.
+        slopes: how many a step finds.
+
+    Returns:
+        Where the steps led, and their slopes, steps by slopes, where the client is asked for them; else None.
+    """
+    if client.coded is None:
+        return take_steps(client, key, count, batch_size, lambda *given: step(*given)[0], carry, also), None
+    rows = client.coded
+
+    def kept(k: Any, *given: Any) -> tuple[PyTree, jax.Array]:
+        *drawn, (carry, code) = given
+        carry, found = step(k, *drawn, carry)
+        return carry, code.at[jnp.minimum(k, rows - 1)].add(found)
+
+    nothing = jnp.zeros((rows, slopes), jax.tree.leaves(carry)[0].dtype)
+    return take_steps(client, key, count, batch_size, kept, (carry, nothing), also)
 
 
 def check_batch_size(batch_size: Any, data: Any) -> None:

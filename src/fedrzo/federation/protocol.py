@@ -45,6 +45,8 @@ class Reply(NamedTuple):
         evaluations: sample-loss values computed.
         gradients: sample gradients computed.
         steps: steps taken on a lower level (ignored on problems that have none).
+        code: a few numbers from which the server could rebuild x, the value or the first part of it, where the client was asked
+            for them (`Client.coded`). They travel instead of x, if at all.
 
     Counts are of one client in one call and must stay below 2^32; sums over clients and calls may be of any size.
     """
@@ -54,6 +56,7 @@ class Reply(NamedTuple):
     evaluations: Any = 0
     gradients: Any = 0
     steps: Any = 0
+    code: PyTree = None
 
 
 class Gathered(NamedTuple):
@@ -137,12 +140,12 @@ def run_step(step: Callable[..., Reply], client: Any, key: Key, memory: PyTree, 
 
 
 def _check_reply(said: str, reply: Reply, memory: PyTree) -> None:
-    value, kept, *counts = reply
+    value, kept, *counts, _ = reply
     check_arrays(value, f"{said} a value that holds")
     check_arrays(kept, f"{said} a memory that holds")
     if kept is not None and (wrong := mismatch(kept, memory)):
         raise InputError(f"{said} a memory of {wrong}; keep it like what init_memory returns")
-    for name, count in zip(Reply._fields[2:], counts, strict=True):
+    for name, count in zip(Reply._fields[2:-1], counts, strict=True):
         if np.shape(count) != () or not jnp.issubdtype(jnp.result_type(count), jnp.integer):
             shown = f"type {jnp.result_type(count)} and shape {np.shape(count)}"
             raise InputError(f"{said} {name} of {shown}; count them in one whole number")

@@ -68,6 +68,10 @@ class Method:
         del problem, size
         return self
 
+    def with_stepsize(self, stepsize: float) -> Any:
+        """Return this method with another stepsize."""
+        return dataclasses.replace(self, stepsize=stepsize)  # type: ignore[type-var]
+
     def metrics(self, state: Any) -> dict[str, Any]:
         """Return what the method itself monitors, beside what the problem does."""
         del state

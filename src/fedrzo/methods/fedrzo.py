@@ -1,30 +1,47 @@
-"""What the three methods of the FedRZO family have in common, besides how their rounds travel (`scalars.py`)."""
+"""What the three methods of the FedRZO family have in common."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 
-from fedrzo.methods.base import Method, at
+from fedrzo.errors import InputError
+from fedrzo.federation.estimators import from_slopes
+from fedrzo.methods.base import Method, State, at, check_zeroth_order
+from fedrzo.methods.by_scalars import ByScalars
+from fedrzo.methods.scalar_plan import plan_for
+from fedrzo.problems.base import Problem
 from fedrzo.support.arguments import check_fit, named
 from fedrzo.theory.problem import prescribed
 
+WAYS = ("vectors", "scalars", "auto")
+
 
 class FedRZO(Method):
-    """A local zeroth-order step, and step sizes from the theory."""
+    """A local zeroth-order step, step sizes from the theory, and what `ByScalars` asks of a method."""
 
     stepsize: Any
     smoothing: Any
     local_steps: Any
+    batch_size: Any
+    communication: str
+
+    takes_x: ClassVar[str] = "client_steps"  # the client step that is sent x
+
+    def __post_init__(self) -> None:
+        if self.communication not in WAYS:
+            raise InputError(f'communication: found {self.communication!r}; pass "vectors", "scalars" or "auto"')
+        check_zeroth_order(self)
 
     @classmethod
     @named
     def from_theory(
-        cls, problem: Any, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
+        cls, problem: Problem, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
     ) -> Self:
         """Return this method with the step size and the local steps that the theory prescribes.
 
@@ -43,6 +60,11 @@ class FedRZO(Method):
         check_fit(cls.__name__, inspect.signature(cls.__init__), (cls,), filled_in | fields)
         return prescribed(cls, problem, budget, smoothing, constants, fields)
 
+    def init(self, problem: Any, key: jax.Array) -> Any:
+        """Start at x0."""
+        del key
+        return State(jnp.asarray(problem.x0, self.precision_of(problem)))
+
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
         """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
         return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
@@ -58,3 +80,56 @@ class FedRZO(Method):
     def precision_of(self, problem: Any) -> Any:
         """Return the type of x."""
         return jnp.result_type(float) if getattr(problem, "hierarchical", False) else jnp.asarray(problem.x0).dtype
+
+    def for_cohort(self, problem: Problem, size: int) -> Any:
+        """Return this method, wrapped where its rounds travel as scalars."""
+        plan = plan_for(
+            self.communication,
+            problem,
+            self.precision_of(problem),
+            size,
+            self.coded_steps(problem),
+            self.slopes_per_step,
+        )
+        return self if plan is None else ByScalars(self, plan)
+
+    def coded_steps(self, problem: Problem) -> Any:
+        """Return how many local steps of a round have slopes of their own in its code."""
+        del problem
+        return self.local_steps
+
+    @property
+    def slopes_per_step(self) -> int:
+        """How many slopes an estimate takes."""
+        return getattr(self, "directions", 1)
+
+    def draw(self, step_key: jax.Array) -> jax.Array:
+        """Return the keys of a local step's directions."""
+        return jax.vmap(lambda j: jax.random.fold_in(step_key, j))(jnp.arange(self.slopes_per_step))
+
+    def decode(
+        self,
+        x: jax.Array,
+        code: jax.Array,
+        key: jax.Array,
+        client: Any,
+        project: Callable[[jax.Array], jax.Array],
+        r: Any,
+    ) -> jax.Array:
+        """Return where a client's local steps led, from the slopes that it found.
+
+        Args:
+            x: where they began.
+            code: the slopes, steps by directions.
+            key: of the call; the client's own is this one folded with its id.
+            client: its id.
+            project: onto its set.
+            r: the round.
+        """
+        key = jax.random.fold_in(key, client)
+
+        def step(k: Any, x: jax.Array) -> jax.Array:
+            g = from_slopes(code[k], self.draw(jax.random.fold_in(key, k)), x, self.smoothing)
+            return self.descend(x, g, project(x), r)
+
+        return jax.lax.fori_loop(0, code.shape[0], step, x)

@@ -14,12 +14,11 @@ import numpy as np
 
 from fedrzo import vi
 from fedrzo.federation import directions
-from fedrzo.federation.client import Client, take_steps
+from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import State, at, check_zeroth_order, method, set_fields, static
-from fedrzo.methods.scalarplan import check_communication
-from fedrzo.methods.scalars import SendsScalars
+from fedrzo.methods.base import State, at, method, set_fields, static
+from fedrzo.methods.fedrzo import FedRZO
 from fedrzo.problems.two_stage import TwoStage, check_solver
 from fedrzo.support.numbers import Schedule
 
@@ -28,7 +27,7 @@ FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, a
 
 
 @method
-class FedRZO2s(SendsScalars):
+class FedRZO2s(FedRZO):
     """Zeroth-order federated averaging of losses that each scenario's own equilibrium enters.
 
     Every client draws its own scenarios and solves their variational inequalities itself: nothing but x is communicated.
@@ -40,7 +39,6 @@ class FedRZO2s(SendsScalars):
         batch_size: scenarios per local step, or `"full"`; each is solved at x+v and at x-v.
         solver: the lower-level solver; Algorithm 5, with the theory's alpha and tau, if not given.
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`.
-        scalars: filled in by `prepare`.
     """
 
     stepsize: Schedule
@@ -49,13 +47,11 @@ class FedRZO2s(SendsScalars):
     batch_size: int | str = static(default=1)
     solver: Any = vi.Projection()
     communication: str = static(default="vectors")
-    scalars: Any = None
 
     solves = (TwoStage,)
 
     def __post_init__(self) -> None:
-        check_communication(self)
-        check_zeroth_order(self)
+        super().__post_init__()
         set_fields(self, solver=check_solver(self.solver, "solver"))
 
     def check(self, problem: Any) -> None:
@@ -64,42 +60,34 @@ class FedRZO2s(SendsScalars):
         self.solver.check(*problem.hardest())
         problem.try_solver(self.solver)
 
-    def round(self, federation: Federation, state: Any, r: Any) -> Any:
+    def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 4, lines 2-10."""
-        if self.scalars is not None:
-            return self.round_of_scalars(federation, state, r)
-        x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
-        return State(x)
+        del r
+        return State(
+            federation.average(self.client_steps, state.x)
+        )  # lines 3 and 9: broadcast, then the mean of replies
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
         del memory
-        steps = at(self.local_steps, client.round)
+        eta, n, r = self.smoothing, x.size, client.round
+        first = iterations_before(self.local_steps, r)  # T_r
 
-        def step(j: Any, scenarios: Any, keys: jax.Array, carry: tuple) -> tuple[jax.Array, jax.Array]:
-            x, _, taken = self.local_step(client, j, scenarios, keys, carry[0])
-            return x, carry[1] + taken
+        def local_step(j: Any, scenarios: Any, keys: jax.Array, carry: tuple) -> tuple[tuple, jax.Array]:
+            x, solved = carry
+            v = directions.sphere(keys[0], n, eta, x.dtype)  # line 5: v_{i,k}
+            # Line 5: y at both points. Algorithm 5 asks for k > 0, and k = T_r + j starts at 0 here: it is given k + 1.
+            plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, first + j + 1)
+            found = slope(n, eta, plus - minus)  # line 6: times v
+            return (self.descend(x, found * v, client.project(x), r), solved + taken), found  # line 7
 
-        # Line 4; and 5: xi_{i,k}
-        x, solved = take_steps(client, key, steps, self.batch_size, step, (x, jnp.zeros((), x.dtype)), also=self.draw)
-        return Reply(x, **self.counts(client, steps, solved))
-
-    def local_step(
-        self, client: Client, k: Any, scenarios: Any, keys: jax.Array, x: jax.Array
-    ) -> tuple[jax.Array, jax.Array, Any]:
-        """Algorithm 4, lines 5-7, k counting from T_r; returns x, the slope along v, and the lower-level steps per scenario."""
-        eta, n = self.smoothing, x.size
-        first = iterations_before(self.local_steps, client.round)  # T_r
-        v = directions.sphere(keys[0], n, eta, x.dtype)  # line 5: v_{i,k}
-        # Line 5: y at both points. Algorithm 5 asks for k > 0, and k starts at 0 here: it is given k + 1.
-        plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, first + k + 1)
-        found = slope(n, eta, plus - minus)
-        return self.descend(x, found * v, client.project(x), client.round), found[None], taken  # lines 6 and 7
-
-    def counts(self, client: Client, steps: Any, solved: Any) -> dict[str, Any]:
-        """Return what a reply counts after so many local steps."""
+        steps, begin = at(self.local_steps, r), (x, jnp.zeros((), x.dtype))
+        (x, solved), code = take_coded_steps(
+            client, key, steps, self.batch_size, local_step, begin, also=self.draw
+        )  # line 4
         size = client.cost(self.batch_size)
-        return {"evaluations": 2 * steps * size, "steps": jnp.round(solved * size).astype(jnp.int32)}
+        taken = jnp.round(solved * size).astype(jnp.int32)
+        return Reply(x, evaluations=2 * steps * size, steps=taken, code=code)
 
     def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
         """Say that the solver leaves lower solutions far from the truth at the end of a run.

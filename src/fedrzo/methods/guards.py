@@ -81,7 +81,8 @@ def _memory(said: str, found: Any, method: Any, problem: Any) -> None:
 
 def _same_method(said: str, found: Any, method: Any, *given: Any) -> None:
     del given
-    if not isinstance(found, type(method)):
+    bare = getattr(found, "inner", found)  # `ByScalars` wraps a method
+    if not isinstance(bare, type(method)):
         raise InputError(f"{said} {kind(found)}; return the method: self, or dataclasses.replace(self, ...)")
 
 

@@ -204,7 +204,7 @@ class Job:
 
     def _raise_trouble(self) -> None:
         """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
-        if self.single and (found := trouble(self.case.methods[0], self.session)) is not None:
+        if self.single and (found := trouble(self.session.method, self.session)) is not None:
             raise self._diverged(found)
 
     def _raise_runaway(self) -> None:

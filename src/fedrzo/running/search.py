@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -131,7 +130,7 @@ class Search:
     def _try(self, numbers: Iterable[int], rounds: int, keys: int = 1) -> dict[int, float]:
         """Run some candidates, each with so many keys, and judge where they end."""
         numbers = list(numbers)
-        methods = [dataclasses.replace(self.method, stepsize=self.stepsize(i)) for i in numbers for _ in range(keys)]
+        methods = [self.method.with_stepsize(self.stepsize(i)) for i in numbers for _ in range(keys)]
         streams = [path_key(self.key, (TRIED, j)) for _ in numbers for j in range(keys)]
         session = self.simulation.start(methods, self.problem, streams, self.size)
         session.advance(rounds)

@@ -12,7 +12,6 @@ and p is then 0. How fast gains still grow is seen in the last two looks; docs/s
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -44,7 +43,7 @@ def is_auto(method: Any) -> bool:
 
 def tuned(method: Any, tuning: Tuning | None) -> Any:
     """Return a method with the stepsize that was found for it, if one was."""
-    return method if tuning is None else dataclasses.replace(method, stepsize=tuning.stepsize)
+    return method if tuning is None else method.with_stepsize(tuning.stepsize)
 
 
 def tunings(

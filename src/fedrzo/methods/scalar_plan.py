@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
+from fedrzo.federation.client import Client
+from fedrzo.problems.base import Problem
 from fedrzo.sets.base import Pytree
 from fedrzo.sets.basic import Reals
 from fedrzo.sets.family import SetFamily, stack_sets
 from fedrzo.support.pytrees import nbytes
 
 KEPT = 64  # rounds on record, at most
-WAYS = ("vectors", "scalars", "auto")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scalars(Pytree):
+class ScalarPlan(Pytree):
     """How the rounds of a method travel as scalars.
 
     Attributes:
         sets: the clients' sets, as far as the server knows them (private ones are left out); None where it knows none.
         steps: the local steps of a round whose slopes are told apart.
+        slopes: of each of them.
         participants: clients per round.
         kept: rounds on record; 0 where records would be no smaller than x: clients are then sent x.
     """
 
     sets: Any
     steps: int = dataclasses.field(metadata={"static": True})
+    slopes: int = dataclasses.field(metadata={"static": True})
     participants: int = dataclasses.field(metadata={"static": True})
     kept: int = dataclasses.field(metadata={"static": True})
 
@@ -39,7 +41,7 @@ class Scalars(Pytree):
         """Project onto a client's set, as far as everybody knows it."""
         return x if self.sets is None else self.sets.project(client, x)
 
-    def tell(self, client: Any) -> Any:
+    def tell(self, client: Client) -> Any:
         """Say whether a client's slopes tell where its steps led: only if the server knows its set."""
         sets = client.level.sets
         if self.sets is None:  # a node may have a set, even a public one, of which the server was not told
@@ -51,65 +53,60 @@ class Record(NamedTuple):
     """What all clients sent in one round, and what else it takes to replay it.
 
     Attributes:
-        key: the words of the call's key.
+        key: the words of the key that directions are drawn from.
         ids: who took part.
         weights: in the average; zero for those whose reply is missing.
-        slopes: one row per client: steps by directions.
-        checksum: of the average that all this leads to.
+        code: one row per client: steps by slopes.
+        checksum: of the x that all this leads to.
     """
 
     key: Any
     ids: Any
     weights: Any
-    slopes: Any
+    code: Any
     checksum: Any
 
     @classmethod
-    def empty(cls, plan: Scalars, slopes: int, dtype: Any) -> Record:
+    def empty(cls, plan: ScalarPlan, dtype: Any) -> Record:
         """Return a record of nothing, as large as any."""
-        c: int = plan.participants
-        numbers = np.zeros((c, plan.steps, slopes), dtype)
-        return cls(np.zeros(2, np.uint32), np.zeros(c, np.int32), np.zeros(c, dtype), numbers, np.zeros((), np.uint32))
+        c = plan.participants
+        code = np.zeros((c, plan.steps, plan.slopes), dtype)
+        return cls(np.zeros(2, np.uint32), np.zeros(c, np.int32), np.zeros(c, dtype), code, np.zeros((), np.uint32))
 
 
-def check_communication(method: Any) -> None:
-    """Refuse a way of communication that there is not."""
-    if method.communication not in WAYS:
-        raise InputError(f'communication: found {method.communication!r}; pass "vectors", "scalars" or "auto"')
-
-
-def planned(method: Any, problem: Any, participants: int, steps: Any, slopes: int, rebuilt: bool) -> Any:
-    """Return a method that knows how its rounds travel; refuse scalars where they cannot.
+def plan_for(
+    communication: str, problem: Problem, dtype: Any, participants: int, steps: Any, slopes: int
+) -> ScalarPlan | None:
+    """Return how rounds travel as scalars, None if as vectors; refuse scalars where they cannot.
 
     Args:
-        method: with fields `communication` and `scalars`.
-        problem: what it is to solve.
+        communication: `"vectors"`, `"scalars"` or `"auto"`.
+        problem: what is to be solved.
+        dtype: the type of x.
         participants: clients per round.
         steps: local steps whose slopes are told apart, as the method has it: a number, or a function of the round.
         slopes: per such step.
-        rebuilt: whether clients rebuild averages from records.
     """
-    if method.communication == "vectors":
-        return method
+    if communication == "vectors":
+        return None
     if callable(steps):
-        if method.communication == "auto":
-            return method
+        if communication == "auto":
+            return None
         raise InputError(
             'local_steps: found a function; scalars need a whole number, the same in all rounds, or use "vectors"'
         )
     known = np.broadcast_to(problem.sets.known(np.arange(problem.clients)), problem.clients)
     private = np.flatnonzero(~known)
     if len(private):
-        _explain(private, method.communication)
-    if method.communication == "auto" and (not known.any() or steps * slopes >= problem.dim):
-        return method
+        _explain(private, communication)
+    if communication == "auto" and (not known.any() or steps * slopes >= problem.dim):
+        return None
     sets = _public(problem.sets, known)
-    plan = Scalars(None if sets.free else sets, int(steps), participants, 0)
-    if rebuilt and not len(private):
-        dtype = np.dtype(float if problem.hierarchical else problem.layout.dtype)
-        fewer = (problem.dim * dtype.itemsize - 1) // nbytes(Record.empty(plan, slopes, dtype))
-        plan = dataclasses.replace(plan, kept=min(KEPT, fewer))
-    return dataclasses.replace(method, scalars=plan)
+    plan = ScalarPlan(None if sets.free else sets, int(steps), slopes, participants, 0)
+    if len(private):
+        return plan
+    fewer = (problem.dim * np.dtype(dtype).itemsize - 1) // nbytes(Record.empty(plan, dtype))
+    return dataclasses.replace(plan, kept=min(KEPT, fewer))
 
 
 def _public(sets: SetFamily, known: np.ndarray) -> SetFamily:
@@ -133,4 +130,4 @@ def _explain(private: np.ndarray, communication: str) -> None:
             f'communication: found "scalars", but the sets of clients {who} are private, so that only they can take their steps; '
             'use "auto", or declare the sets public: fz.sets.Public(...)'
         )
-    warnings.warn(f"communication: the sets of clients {who} are private; these clients send vectors", stacklevel=6)
+    warn(f"communication: the sets of clients {who} are private; these clients send vectors")
