@@ -43,7 +43,7 @@ def sampling_program(problem: Any, smoothing: Any, batch_size: Any, lower: Any) 
     """Return what samples directions at the problem's x0; refuse what cannot work on this problem."""
     smoothing = constant(smoothing, "smoothing")
     stored = hasattr(problem.data, "sizes")
-    chosen = batch((FULL if stored else DRAWN) if batch_size is None else batch_size)
+    chosen = batch((FULL if stored else DRAWN) if batch_size is None else batch_size, "batch_size")
     check_batch_size(chosen, problem.data)
     return Sampling(smoothing, 1, chosen, *_lower(problem, lower))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
@@ -48,6 +48,12 @@ class Method:
         """Make each method a pytree; here, since a class that was pickled whole is made anew without its decorators."""
         guard(cls)
         jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            check, value = field.metadata.get("check"), getattr(self, field.name)
+            if check is not None and not (value is None and field.default is None):
+                set_fields(self, **{field.name: check(value, field.name)})
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
@@ -131,12 +137,23 @@ def at(schedule: Schedule, r: Any) -> Any:
     return schedule(r) if callable(schedule) else schedule
 
 
+def checked(check: Callable[[Any, str], Any], *, default: Any = dataclasses.MISSING, static: bool = False) -> Any:
+    """Declare a field whose value is stored as `check(value, name)` returns it; one whose default is None may be None.
+
+    Args:
+        check: returns the value, or raises an `InputError` that begins with the name.
+        default: of the field.
+        static: whether it is part of the compiled program.
+    """
+    return dataclasses.field(default=default, metadata={"check": check, "static": static})
+
+
 def static(default: Any) -> Any:
     """Declare a field that is part of the compiled program."""
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, checked, static))
 def method(cls: type) -> type:
     """Make a class a frozen dataclass; its numbers are the leaves of a pytree."""
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
@@ -199,30 +216,30 @@ def schedule_values(method: Any) -> list[Any]:
     return found
 
 
-def batch(value: Any) -> Any:
+def batch(value: Any, argument: str) -> Any:
     """Return a batch size: a whole number of at least one, or "full"."""
     if isinstance(value, str) and value != FULL:
-        raise InputError(f'batch_size: found {value!r}; pass a whole number of at least 1, or "full"')
-    return value if value == FULL else count(value, "batch_size")
+        raise InputError(f'{argument}: found {value!r}; pass a whole number of at least 1, or "full"')
+    return value if value == FULL else count(value, argument)
 
 
-def check_zeroth_order(self: Any) -> None:
-    """Check the fields that all methods of the FedRZO family share."""
-    if callable(self.smoothing):
-        raise InputError("smoothing: found a function; pass a positive number, since the theory keeps it constant")
-    if isinstance(self.stepsize, str) and self.stepsize != AUTO:
-        raise InputError(f'stepsize: found {self.stepsize!r}; pass a positive number, or "auto"')
-    if isinstance(getattr(getattr(self, "lower", None), "stepsize", None), str):
-        raise InputError(
-            'lower: found stepsize "auto"; only the stepsize of the upper level is searched for: pass a number'
-        )
-    set_fields(
-        self,
-        stepsize=AUTO if isinstance(self.stepsize, str) else positive(self.stepsize, "stepsize"),
-        smoothing=positive(self.smoothing, "smoothing"),
-        local_steps=count(self.local_steps, "local_steps"),
-        batch_size=batch(self.batch_size),
-    )
+def stepsize_or_auto(value: Any, argument: str) -> Any:
+    """Return a positive number, a function of the round, or "auto"."""
+    if isinstance(value, str) and value != AUTO:
+        raise InputError(f'{argument}: found {value!r}; pass a positive number, or "auto"')
+    return value if isinstance(value, str) else positive(value, argument)
+
+
+def one_of(*known: Any) -> Callable[[Any, str], Any]:
+    """Return a check that a value is one of a few."""
+
+    def check(value: Any, argument: str) -> Any:
+        if value not in known or isinstance(value, bool):
+            *others, last = (f'"{name}"' if isinstance(name, str) else str(name) for name in known)
+            raise InputError(f"{argument}: found {value!r}; pass {', '.join(others)} or {last}")
+        return value
+
+    return check
 
 
 def parts(method: Method) -> Iterator[Method]:

@@ -17,8 +17,15 @@ from fedrzo.federation import directions
 from fedrzo.federation.catch_up import Missed
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, at, check_zeroth_order, method, set_fields, static
-from fedrzo.support.numbers import Schedule, count
+from fedrzo.methods.base import (
+    Method,
+    at,
+    batch,
+    checked,
+    method,
+    stepsize_or_auto,
+)
+from fedrzo.support.numbers import Schedule, constant, whole
 
 
 class Model(NamedTuple):
@@ -44,6 +51,21 @@ class DeComFLState(NamedTuple):
     first: jax.Array
 
 
+def _momentum(value: Any, argument: str) -> Any:
+    """Return a momentum as a float; a traced value is left alone."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not 0 <= value < 1:
+        raise InputError(f"{argument}: found {value!r}; pass a number of at least 0 and below 1")
+    return float(value)
+
+
+def _flag(value: Any, argument: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{argument}: found {value!r}; pass True or False")
+    return value
+
+
 @method
 class DeComFL(Method):
     """All clients use the same directions, rebuilt from broadcast seeds, so that slopes along them are all that is sent.
@@ -63,30 +85,17 @@ class DeComFL(Method):
         records: how many rounds the server keeps on record.
     """
 
-    stepsize: Schedule
-    smoothing: Any = 1e-3
-    local_steps: int = static(default=1)
-    directions: int = static(default=1)
-    batch_size: int | str = static(default=1)
-    momentum: Any = 0.0
-    forward: bool = static(default=False)
-    records: int = static(default=1024)
+    stepsize: Schedule = checked(stepsize_or_auto)
+    smoothing: Any = checked(constant, default=1e-3)
+    local_steps: int = checked(whole, default=1, static=True)
+    directions: int = checked(whole, default=1, static=True)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    momentum: Any = checked(_momentum, default=0.0)
+    forward: bool = checked(_flag, default=False, static=True)
+    records: int = checked(whole, default=1024, static=True)
 
     handles_constraints = False
     serves_below = False  # its records are of the top method's rounds
-
-    def __post_init__(self) -> None:
-        check_zeroth_order(self)
-        if callable(self.local_steps):
-            raise InputError("local_steps: found a function; pass a whole number, since it is the shape of a message")
-        if not isinstance(self.forward, bool):
-            raise InputError(f"forward: found {self.forward!r}; pass True or False")
-        set_fields(
-            self,
-            directions=count(self.directions, "directions"),
-            momentum=_momentum(self.momentum),
-            records=count(self.records, "records"),
-        )
 
     def init(self, problem: Any, key: jax.Array) -> DeComFLState:
         """Start at x0, at rest, with nothing on record."""
@@ -163,12 +172,3 @@ class DeComFL(Method):
 def direction(seed: jax.Array, p: Any, x: jax.Array) -> jax.Array:
     """Rebuild the direction z_{k,p} from the seed of step k; standard normal, as long as x and of its type."""
     return directions.normal(jax.random.fold_in(jax.random.key(seed), p), x.size, x.dtype)
-
-
-def _momentum(value: Any) -> Any:
-    """Return a momentum as a float; a traced value is left alone."""
-    if isinstance(value, jax.core.Tracer):
-        return value
-    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not 0 <= value < 1:
-        raise InputError(f"momentum: found {value!r}; pass a number of at least 0 and below 1")
-    return float(value)

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, method, static
+from fedrzo.methods.base import at, batch, checked, method, one_of, static
 from fedrzo.methods.lower import GradientMethod, Plan, curvature_at, local_schedule
 from fedrzo.problems.curvature import single_level
-from fedrzo.support.numbers import Schedule
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 class FedACState(NamedTuple):
@@ -44,19 +43,14 @@ class FedAC(GradientMethod):
         constants: mu, L, m, n; estimated where not given.
     """
 
-    stepsize: Schedule | None = None
-    local_steps: Schedule | None = None
-    rounds: Schedule | None = None
-    batch_size: int | str = static(default=1)
-    tolerance: Any = 1e-4
+    stepsize: Schedule | None = checked(positive, default=None)
+    local_steps: Schedule | None = checked(count, default=None)
+    rounds: Schedule | None = checked(count, default=None)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    tolerance: Any = checked(positive, default=1e-4)
     schedule: str | None = static(default=None)
-    variant: str = static(default="I")
+    variant: str = checked(one_of("I", "II"), default="I", static=True)
     constants: Any = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant not in ("I", "II"):
-            raise InputError(f'variant: found {self.variant!r}; pass "I" or "II"')
 
     def init(self, problem: Any, key: jax.Array) -> FedACState:
         """Start both sequences at x0."""

@@ -23,7 +23,7 @@ import numpy as np
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, method, set_fields, static
+from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import GradientState, Plan, local_schedule
 from fedrzo.problems.curvature import single_level
@@ -31,6 +31,12 @@ from fedrzo.support.numbers import Schedule, count, positive
 
 # Powers and quotients of whole numbers may miss a whole number by rounding (of float32, where x is); this much is forgiven.
 ROUNDING = 1e-6
+
+
+def _epochs(value: Any, argument: str) -> Any:
+    if callable(value):
+        raise InputError(f"{argument}: found a function; pass a positive number, or a function as local_steps")
+    return positive(value, argument)
 
 
 @method
@@ -56,15 +62,15 @@ class FedAvg(LocalSGD):
         constants: mu, L, m, n; estimated where not given. Only `"LUPA-SGD"` and steps made from constants need mu.
     """
 
-    stepsize: Schedule | None = None
-    local_steps: Schedule | None = None
-    batch_size: int | str = static(default=1)
+    stepsize: Schedule | None = checked(positive, default=None)
+    local_steps: Schedule | None = checked(count, default=None)
+    batch_size: int | str = checked(batch, default=1, static=True)
     _: dataclasses.KW_ONLY
-    epochs: Any = None
+    epochs: Any = checked(_epochs, default=None)
     schedule: str | None = static(default=None)
-    budget: Any = None
-    rounds: Schedule | None = None
-    tolerance: Any = 1e-2
+    budget: Any = checked(count, default=None)
+    rounds: Schedule | None = checked(count, default=None)
+    tolerance: Any = checked(positive, default=1e-2)
     constants: Any = None
 
     schedules: ClassVar[tuple[str, ...]] = ("PR-SGD", "Cooperative SGD", "LUPA-SGD")
@@ -76,15 +82,8 @@ class FedAvg(LocalSGD):
                 f"budget: found {self.budget!r} with schedule {self.schedule!r}; give both, or neither: "
                 "the budget is how many local steps a schedule is made for"
             )
-        if self.budget is not None:
-            set_fields(self, budget=count(self.budget, "budget"))
-        if self.epochs is None:
-            return
-        if self.local_steps is not None or self.schedule is not None:
-            raise InputError(f"epochs: found {self.epochs!r} beside local_steps or a schedule; give one of the three")
-        if callable(self.epochs):
-            raise InputError("epochs: found a function; pass a positive number, or a function as local_steps")
-        set_fields(self, epochs=positive(self.epochs, "epochs"))
+        if self.epochs is not None and (self.local_steps is not None or self.schedule is not None):
+            raise InputError(f"epochs: found {self.epochs:g} beside local_steps or a schedule; give one of the three")
 
     def check(self, problem: Any) -> None:
         """Refuse epochs over samples without end."""

@@ -14,19 +14,18 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import batch, method, set_fields, static
+from fedrzo.methods.base import batch, checked, method, set_fields
 from fedrzo.methods.hypergradient import (
     HypergradientMethod,
     Oracles,
     Point,
     check_full,
-    constant_or_none,
     into_ball,
     length,
     retreat,
     start,
 )
-from fedrzo.support.numbers import constant, count
+from fedrzo.support.numbers import constant, whole
 
 
 class AccState(NamedTuple):
@@ -68,31 +67,23 @@ class FedBiOAcc(HypergradientMethod):
         radius: of the ball that v is kept in: at least a bound on |grad_y f| over the modulus of g.
     """
 
-    stepsize: Any
-    lower_stepsize: Any
-    system_stepsize: Any = None
-    local_steps: Any = 1
-    batch_size: int | str = static(default=1)
-    first_batch_size: int | str | None = static(default=None)
-    momentum: Any = 1.0
-    lower_momentum: Any = None
-    system_momentum: Any = None
-    scale: Any = 1.0
-    offset: Any = 1.0
-    radius: Any = 1e3
+    stepsize: Any = checked(constant)
+    lower_stepsize: Any = checked(constant)
+    system_stepsize: Any = checked(constant, default=None)
+    local_steps: Any = checked(whole, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    first_batch_size: int | str | None = checked(batch, default=None, static=True)
+    momentum: Any = checked(constant, default=1.0)
+    lower_momentum: Any = checked(constant, default=None)
+    system_momentum: Any = checked(constant, default=None)
+    scale: Any = checked(constant, default=1.0)
+    offset: Any = checked(constant, default=1.0)
+    radius: Any = checked(constant, default=1e3)
 
     def __post_init__(self) -> None:
-        if callable(self.local_steps):
-            raise InputError("local_steps: found a function; pass a whole number, since a_t counts steps")
-        numbers = ("stepsize", "lower_stepsize", "momentum", "scale", "offset", "radius")
-        set_fields(
-            self,
-            **{name: constant(getattr(self, name), name) for name in numbers},
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-            first_batch_size=batch(self.batch_size if self.first_batch_size is None else self.first_batch_size),
-        )
-        constant_or_none(self, "system_stepsize", "lower_momentum", "system_momentum")
+        super().__post_init__()
+        if self.first_batch_size is None:
+            set_fields(self, first_batch_size=self.batch_size)
         for name in ("momentum", "lower_momentum", "system_momentum"):
             c = getattr(self, name)
             if c is not None and not isinstance(c, jax.core.Tracer) and c * self.rate(0) ** 2 > 1 + 1e-12:

@@ -12,7 +12,7 @@ import jax
 
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, State, at, batch, method, set_fields, static
+from fedrzo.methods.base import Method, State, at, batch, checked, method
 from fedrzo.support.numbers import Schedule, count, positive
 
 
@@ -37,21 +37,12 @@ class FedMSPP(Method):
         batch_size: samples of the minibatch, or `"full"`.
     """
 
-    proximal: Schedule
-    stepsize: Schedule
-    local_steps: Schedule = 10
-    batch_size: int | str = static(default=1)
+    proximal: Schedule = checked(positive)
+    stepsize: Schedule = checked(positive)
+    local_steps: Schedule = checked(count, default=10)
+    batch_size: int | str = checked(batch, default=1, static=True)
 
     needs_gradients = True
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            proximal=positive(self.proximal, "proximal"),
-            stepsize=positive(self.stepsize, "stepsize"),
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-        )
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Server: broadcast w_{t-1}, then w_t is the weighted mean of the proximal points."""

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, method, set_fields, static
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full, constant_or_none
+from fedrzo.methods.base import at, batch, checked, method, static
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full
 from fedrzo.problems.bilevel import Minimax
 from fedrzo.problems.curvature import lower_level
-from fedrzo.support.numbers import Schedule, count, positive
+from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
 class NestState(NamedTuple):
@@ -40,18 +40,6 @@ class Nested(HypergradientMethod):
     batch_size: Any
     neumann_stepsize: Any
     minimax: Any
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            **{name: positive(getattr(self, name), name) for name in ("stepsize", "lower_stepsize")},
-            **{
-                name: count(getattr(self, name), name)
-                for name in ("local_steps", "lower_local_steps", "lower_rounds", "neumann")
-            },
-            batch_size=batch(self.batch_size),
-        )
-        constant_or_none(self, "neumann_stepsize")
 
     def prepare(self, problem: Any) -> Any:
         """Note whether the indirect term vanishes, and set the series' step to 1/l where none was given."""
@@ -91,22 +79,17 @@ class FedNest(Nested):
         minimax: whether the indirect term vanishes; filled in from the problem.
     """
 
-    stepsize: Schedule
-    lower_stepsize: Schedule
-    local_steps: Schedule = 1
-    lower_local_steps: Schedule = 1
-    lower_rounds: Schedule = 1
-    neumann: Schedule = 5
-    batch_size: int | str = static(default=1)
-    anchor_batch_size: int | str = static(default="full")
-    neumann_stepsize: Any = None
+    stepsize: Schedule = checked(positive)
+    lower_stepsize: Schedule = checked(positive)
+    local_steps: Schedule = checked(count, default=1)
+    lower_local_steps: Schedule = checked(count, default=1)
+    lower_rounds: Schedule = checked(count, default=1)
+    neumann: Schedule = checked(count, default=5)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    anchor_batch_size: int | str = checked(batch, default="full", static=True)
+    neumann_stepsize: Any = checked(constant, default=None)
     randomised: bool = static(default=False)
     minimax: bool = static(default=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.anchor_batch_size != "full":
-            set_fields(self, anchor_batch_size=count(self.anchor_batch_size, "anchor_batch_size"))
 
     def check(self, problem: Any) -> None:
         """Refuse what is outside the method's assumptions."""
@@ -224,14 +207,14 @@ class LFedNest(Nested):
         minimax: whether the indirect term vanishes; filled in from the problem.
     """
 
-    stepsize: Schedule
-    lower_stepsize: Schedule
-    local_steps: Schedule = 1
-    lower_local_steps: Schedule = 1
-    lower_rounds: Schedule = 1
-    neumann: Schedule = 5
-    batch_size: int | str = static(default=1)
-    neumann_stepsize: Any = None
+    stepsize: Schedule = checked(positive)
+    lower_stepsize: Schedule = checked(positive)
+    local_steps: Schedule = checked(count, default=1)
+    lower_local_steps: Schedule = checked(count, default=1)
+    lower_rounds: Schedule = checked(count, default=1)
+    neumann: Schedule = checked(count, default=5)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    neumann_stepsize: Any = checked(constant, default=None)
     minimax: bool = static(default=False)
 
     def round(self, federation: Federation, state: NestState, r: Any) -> NestState:

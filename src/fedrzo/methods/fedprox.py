@@ -6,6 +6,8 @@ T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Opt
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,11 +15,24 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
-from fedrzo.methods.base import method, set_fields, static
+from fedrzo.methods.base import batch, checked, method
 from fedrzo.methods.fedavg import FedAvg
-from fedrzo.support.numbers import Schedule
+from fedrzo.support.numbers import Schedule, count, positive
 
 STRAGGLE = 2**31 - 1  # the stream of a client's key that its coin is drawn from: no local step has this index
+
+
+def _between(most: float, wanted: str) -> Callable[[Any, str], Any]:
+    """Return a check that a number is from zero to `most`; a traced value is left alone."""
+
+    def check(value: Any, argument: str) -> Any:
+        if isinstance(value, jax.core.Tracer):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or math.isinf(value):
+            raise InputError(f"{argument}: found {value!r}; pass {wanted}")
+        return float(value)
+
+    return check
 
 
 @method
@@ -43,20 +58,12 @@ class FedProx(FedAvg):
         constants: as for `FedAvg`.
     """
 
-    stepsize: Schedule | None = None
-    mu: Any = 1.0
+    stepsize: Schedule | None = checked(positive, default=None)
+    mu: Any = checked(_between(math.inf, "a number of zero or more"), default=1.0)
     _: dataclasses.KW_ONLY
-    local_steps: Schedule | None = None
-    batch_size: int | str = static(default=1)
-    stragglers: Any = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(
-            self,
-            mu=_between(self.mu, "mu", float("inf"), "a number of zero or more"),
-            stragglers=_between(self.stragglers, "stragglers", 1.0, "a probability from 0 to 1"),
-        )
+    local_steps: Schedule | None = checked(count, default=None)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    stragglers: Any = checked(_between(1.0, "a probability from 0 to 1"), default=0.0)
 
     def work(self, client: Client, key: jax.Array) -> tuple[Any, Any]:
         """Return the client's local steps of this round: all, or a straggler's part of them; and the index of the first."""
@@ -73,12 +80,3 @@ class FedProx(FedAvg):
     def local_gradient(self, client: Client, batch: Any, y: jax.Array, x: jax.Array) -> jax.Array:
         """Return G(w) + mu (w - w_t)."""
         return super().local_gradient(client, batch, y, x) + self.mu * (y - x)
-
-
-def _between(value: Any, argument: str, most: float, wanted: str) -> Any:
-    """Return a number from zero to `most` as a float; a traced value is left alone."""
-    if isinstance(value, jax.core.Tracer):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == float("inf"):
-        raise InputError(f"{argument}: found {value!r}; pass {wanted}")
-    return float(value)

@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from fedrzo.errors import InputError
 from fedrzo.federation.estimators import from_slopes
-from fedrzo.methods.base import Method, State, at, check_zeroth_order
+from fedrzo.methods.base import Method, State, at, one_of
 from fedrzo.methods.by_scalars import ByScalars
 from fedrzo.methods.scalar_plan import plan_for
 from fedrzo.problems.base import Problem
 from fedrzo.support.arguments import check_fit, named
 from fedrzo.theory.problem import prescribed
 
-WAYS = ("vectors", "scalars", "auto")
+WAYS = one_of("vectors", "scalars", "auto")  # how a round travels
 
 
 class FedRZO(Method):
@@ -32,11 +31,6 @@ class FedRZO(Method):
     communication: str
 
     takes_x: ClassVar[str] = "client_steps"  # the client step that is sent x
-
-    def __post_init__(self) -> None:
-        if self.communication not in WAYS:
-            raise InputError(f'communication: found {self.communication!r}; pass "vectors", "scalars" or "auto"')
-        check_zeroth_order(self)
 
     @classmethod
     @named

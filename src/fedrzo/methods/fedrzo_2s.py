@@ -17,10 +17,10 @@ from fedrzo.federation import directions
 from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import State, at, method, set_fields, static
-from fedrzo.methods.fedrzo import FedRZO
+from fedrzo.methods.base import State, at, batch, checked, method, stepsize_or_auto
+from fedrzo.methods.fedrzo import WAYS, FedRZO
 from fedrzo.problems.two_stage import TwoStage, check_solver
-from fedrzo.support.numbers import Schedule
+from fedrzo.support.numbers import Schedule, constant, count
 
 LONG_RUN = 1000  # iterations, at least, after which lower solutions are looked at
 FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, and the estimate does not either
@@ -41,18 +41,14 @@ class FedRZO2s(FedRZO):
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`.
     """
 
-    stepsize: Schedule
-    smoothing: Any
-    local_steps: Schedule = 1
-    batch_size: int | str = static(default=1)
-    solver: Any = vi.Projection()
-    communication: str = static(default="vectors")
+    stepsize: Schedule = checked(stepsize_or_auto)
+    smoothing: Any = checked(constant)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    solver: Any = checked(check_solver, default=vi.Projection())
+    communication: str = checked(WAYS, default="vectors", static=True)
 
     solves = (TwoStage,)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(self, solver=check_solver(self.solver, "solver"))
 
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""

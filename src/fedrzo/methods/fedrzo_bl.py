@@ -19,13 +19,13 @@ from fedrzo.federation import directions
 from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, method, set_fields, static
-from fedrzo.methods.fedrzo import FedRZO
+from fedrzo.methods.base import at, batch, checked, method, static, stepsize_or_auto
+from fedrzo.methods.fedrzo import WAYS, FedRZO
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import lower_level
-from fedrzo.support.numbers import Schedule, count
+from fedrzo.support.numbers import Schedule, constant, count
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
 DIVERGED = 1e8  # a lower solution, or a bound on its error, as large as this is divergence
@@ -79,25 +79,24 @@ class FedRZObl(LowerClosing, FedRZO):
             client without a set for x sends one number, and rebuilds x from everybody's.
     """
 
-    stepsize: Schedule
-    smoothing: Any
-    local_steps: Schedule = 1
-    batch_size: int | str = static(default=1)
+    stepsize: Schedule = checked(stepsize_or_auto)
+    smoothing: Any = checked(constant)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
     lower: Any = LocalSGD(batch_size="full")
-    lower_rounds: Schedule | None = None
+    lower_rounds: Schedule | None = checked(count, default=None)
     warm_start: bool = static(default=True)
     closing: bool = static(default=True)
     constants: Any = None
-    communication: str = static(default="vectors")
+    communication: str = checked(WAYS, default="vectors", static=True)
 
     solves = (Bilevel,)
     knows_lower_error = True
     takes_x = "client_points"
 
     def __post_init__(self) -> None:
-        check_serves(self.lower, self.lower_rounds)
         super().__post_init__()
-        set_fields(self, lower_rounds=None if self.lower_rounds is None else count(self.lower_rounds, "lower_rounds"))
+        check_serves(self.lower, self.lower_rounds)
 
     def check(self, problem: Any) -> None:
         """Refuse combinations that cannot work, before anything starts."""

@@ -13,9 +13,9 @@ import jax
 from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import estimate
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import State, at, method, set_fields, static
-from fedrzo.methods.fedrzo import FedRZO
-from fedrzo.support.numbers import Schedule, count
+from fedrzo.methods.base import State, at, batch, checked, method, stepsize_or_auto
+from fedrzo.methods.fedrzo import WAYS, FedRZO
+from fedrzo.support.numbers import Schedule, constant, count, whole
 
 
 @method
@@ -35,16 +35,12 @@ class FedRZOnn(FedRZO):
             the server rebuilds it; `"auto"`: scalars where a client's set is known and they are fewer (see `by_scalars.py`).
     """
 
-    stepsize: Schedule
-    smoothing: Any
-    local_steps: Schedule = 1
-    batch_size: int | str = static(default=1)
-    directions: int = static(default=1)
-    communication: str = static(default="vectors")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(self, directions=count(self.directions, "directions"))
+    stepsize: Schedule = checked(stepsize_or_auto)
+    smoothing: Any = checked(constant)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    directions: int = checked(whole, default=1, static=True)
+    communication: str = checked(WAYS, default="vectors", static=True)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""

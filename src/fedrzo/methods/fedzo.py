@@ -13,8 +13,16 @@ import jax
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.estimators import estimate_one_sided
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, State, at, check_zeroth_order, method, set_fields, static
-from fedrzo.support.numbers import Schedule, count
+from fedrzo.methods.base import (
+    Method,
+    State,
+    at,
+    batch,
+    checked,
+    method,
+    stepsize_or_auto,
+)
+from fedrzo.support.numbers import Schedule, constant, count, whole
 
 
 @method
@@ -31,17 +39,13 @@ class FedZO(Method):
         directions: b2, directions per step, uniform on the unit sphere; they cost b2 + 1 loss values.
     """
 
-    stepsize: Schedule
-    smoothing: Any
-    local_steps: Schedule = 1
-    batch_size: int | str = static(default=1)
-    directions: int = static(default=20)
+    stepsize: Schedule = checked(stepsize_or_auto)
+    smoothing: Any = checked(constant)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    directions: int = checked(whole, default=20, static=True)
 
     handles_constraints = False
-
-    def __post_init__(self) -> None:
-        check_zeroth_order(self)
-        set_fields(self, directions=count(self.directions, "directions"))
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Broadcast x, let clients move, add the mean of their displacements."""

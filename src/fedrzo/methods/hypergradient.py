@@ -19,9 +19,8 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client, check_batch_size
-from fedrzo.methods.base import Method, at, set_fields
+from fedrzo.methods.base import Method, at
 from fedrzo.problems.bilevel import Bilevel
-from fedrzo.support.numbers import constant, positive
 
 PyTree = Any
 
@@ -163,20 +162,6 @@ def start(problem: Any) -> Point:
     """Return x0 and y0, with v = 0."""
     y = jnp.asarray(problem.y0, float)
     return Point(jnp.asarray(problem.x0, float), y, jnp.zeros_like(y))
-
-
-def positive_or_none(self: Any, *names: str) -> None:
-    """Check fields that are positive numbers, or None for a default made of others."""
-    for name in names:
-        value = getattr(self, name)
-        set_fields(self, **{name: None if value is None else positive(value, name)})
-
-
-def constant_or_none(self: Any, *names: str) -> None:
-    """Check fields that are positive numbers, the same in all rounds, or None for a default made of others."""
-    for name in names:
-        value = getattr(self, name)
-        set_fields(self, **{name: None if value is None else constant(value, name)})
 
 
 def length(self: Any, r: Any, *names: str) -> Any:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, method, static
+from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.lower import GradientMethod, GradientState, Plan, local_schedule
-from fedrzo.support.numbers import Schedule
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 @method
@@ -37,11 +37,11 @@ class LocalSGD(GradientMethod):
         constants: mu, L, m, n; estimated where not given.
     """
 
-    stepsize: Schedule | None = None
-    local_steps: Schedule | None = None
-    rounds: Schedule | None = None
-    batch_size: int | str = static(default=1)
-    tolerance: Any = 1e-2
+    stepsize: Schedule | None = checked(positive, default=None)
+    local_steps: Schedule | None = checked(count, default=None)
+    rounds: Schedule | None = checked(count, default=None)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    tolerance: Any = checked(positive, default=1e-2)
     schedule: str | None = static(default=None)
     constants: Any = None
 

@@ -17,9 +17,9 @@ import numpy as np
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, at, batch, method, set_fields, static
+from fedrzo.methods.base import Method, at, batch, checked, method
 from fedrzo.problems.bilevel import Minimax
-from fedrzo.support.numbers import Schedule, count, positive
+from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
 class SGDAState(NamedTuple):
@@ -66,31 +66,30 @@ class LocalSGDA(Method):
         damping: alpha, which shortens steps and lengthens the memory of the directions; with momentum only.
     """
 
-    stepsize: Schedule
-    ascent: Schedule
-    local_steps: Schedule = 1
-    batch_size: int | str = static(default=1)
-    momentum: Any = None
-    ascent_momentum: Any = None
-    damping: Any = 0.1
+    stepsize: Schedule = checked(positive)
+    ascent: Schedule = checked(positive)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    momentum: Any = checked(constant, default=None)
+    ascent_momentum: Any = checked(constant, default=None)
+    damping: Any = checked(constant, default=0.1)
 
     solves = (Minimax,)
     needs_gradients = True
 
     def __post_init__(self) -> None:
-        set_fields(
-            self,
-            stepsize=positive(self.stepsize, "stepsize"),
-            ascent=positive(self.ascent, "ascent"),
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-            damping=_number(self.damping, "damping"),
-        )
+        super().__post_init__()
         if self.momentum is None and self.ascent_momentum is not None:
             raise InputError(f"ascent_momentum: found {self.ascent_momentum!r} without momentum; pass momentum too")
         for name in ("momentum", "ascent_momentum"):
-            if getattr(self, name) is not None:
-                set_fields(self, **{name: _memory(getattr(self, name), self.damping, name)})
+            if (
+                (beta := getattr(self, name)) is not None
+                and isinstance(beta * self.damping, float)
+                and beta * self.damping > 1
+            ):
+                raise InputError(
+                    f"{name}: found {beta:g} with damping {self.damping:g}; their product must be at most 1"
+                )
 
     def check(self, problem: Any) -> None:
         """Refuse what is no minimax problem, or has no gradients."""
@@ -162,18 +161,3 @@ def project(client: Client, state: SGDAState) -> tuple[jax.Array, jax.Array]:
 def both_gradients(client: Client, x: jax.Array, y: jax.Array, sample: Any) -> tuple[jax.Array, jax.Array]:
     """Return the gradients in x and in y of the mean loss over a batch."""
     return client.mean(jax.grad(client.level.value, argnums=(0, 1)), x, y, sample)
-
-
-def _number(value: Any, argument: str) -> Any:
-    """Return a positive number; no function of the round."""
-    if callable(value):
-        raise InputError(f"{argument}: found a function; pass a positive number")
-    return positive(value, argument)
-
-
-def _memory(beta: Any, alpha: Any, argument: str) -> Any:
-    """Return a beta that leaves the direction a weighted mean of gradients."""
-    beta = _number(beta, argument)
-    if not isinstance(beta, jax.core.Tracer) and not isinstance(alpha, jax.core.Tracer) and beta * alpha > 1:
-        raise InputError(f"{argument}: found {beta:g} with damping {alpha:g}; their product must be at most 1")
-    return beta

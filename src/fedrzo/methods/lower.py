@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, check_batch_size
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, at, batch, set_fields
+from fedrzo.methods.base import Method, at, set_fields
 from fedrzo.problems.curvature import correct, single_level
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.support.numbers import Schedule, count, positive
+from fedrzo.support.numbers import Schedule
 
 
 class Plan(NamedTuple):
@@ -57,17 +57,10 @@ class GradientMethod(Method):
     schedules: ClassVar[tuple[str, ...]] = ("theorem",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.schedule is not None and self.schedule not in self.schedules:
             known = " or ".join(f'"{name}"' for name in self.schedules)
             raise InputError(f"schedule: found {self.schedule!r}; pass None or {known}")
-        set_fields(
-            self,
-            stepsize=None if self.stepsize is None else positive(self.stepsize, "stepsize"),
-            local_steps=None if self.local_steps is None else count(self.local_steps, "local_steps"),
-            rounds=None if self.rounds is None else count(self.rounds, "rounds"),
-            tolerance=positive(self.tolerance, "tolerance"),
-            batch_size=batch(self.batch_size),
-        )
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Start at x0."""
@@ -133,6 +126,10 @@ def check_serves(method: Any, rounds: Any) -> None:
     communication: Any = getattr(method, "communication", "vectors")
     if communication != "vectors":
         raise InputError(f'lower: found communication {communication!r}; below, only "vectors" is available')
+    if isinstance(getattr(method, "stepsize", None), str):
+        raise InputError(
+            'lower: found stepsize "auto"; only the stepsize of the upper level is searched for: pass a number'
+        )
     if not hasattr(method, "plan") and rounds is None:
         raise InputError(f"lower_rounds: {type(method).__name__} has no plan of its own; say how many rounds")
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, method, set_fields, static
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, length, local_sum, positive_or_none, retreat
+from fedrzo.methods.base import at, batch, checked, method
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, length, local_sum, retreat
 from fedrzo.support.numbers import Schedule, count, positive
 
 
@@ -55,26 +55,15 @@ class MemFBO(HypergradientMethod):
         server_penalised_stepsize: gamma_y; eta_y by default.
     """
 
-    stepsize: Schedule
-    lower_stepsize: Schedule
-    multiplier: Schedule = 10.0
-    penalised_stepsize: Schedule | None = None
-    local_steps: Schedule = 1
-    batch_size: int | str = static(default=1)
-    server_stepsize: Schedule | None = None
-    server_lower_stepsize: Schedule | None = None
-    server_penalised_stepsize: Schedule | None = None
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            **{name: positive(getattr(self, name), name) for name in ("stepsize", "lower_stepsize", "multiplier")},
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-        )
-        positive_or_none(
-            self, "penalised_stepsize", "server_stepsize", "server_lower_stepsize", "server_penalised_stepsize"
-        )
+    stepsize: Schedule = checked(positive)
+    lower_stepsize: Schedule = checked(positive)
+    multiplier: Schedule = checked(positive, default=10.0)
+    penalised_stepsize: Schedule | None = checked(positive, default=None)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    server_stepsize: Schedule | None = checked(positive, default=None)
+    server_lower_stepsize: Schedule | None = checked(positive, default=None)
+    server_penalised_stepsize: Schedule | None = checked(positive, default=None)
 
     def init(self, problem: Any, key: jax.Array) -> MemState:
         """Start at x0, with y and z at y0."""

@@ -16,13 +16,20 @@ import numpy as np
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, State, at, batch, method, set_fields, static
+from fedrzo.methods.base import Method, State, at, batch, checked, method
 from fedrzo.methods.lower import Plan
 from fedrzo.problems.curvature import Constants, client_smoothness, single_level
 from fedrzo.support.numbers import Schedule, constant, count
 
 # Where the common coin branches off the key of a call; larger than any client's id, whose keys branch off there too.
 COIN = np.uint32(0xC0111E57)
+
+
+def _probability(value: Any, argument: str) -> Any:
+    p = constant(value, argument)
+    if isinstance(p, float) and p > 1:
+        raise InputError(f"{argument}: found {p!r}; pass a number above 0 and at most 1")
+    return p
 
 
 @method
@@ -44,29 +51,16 @@ class Scaffnew(Method):
             there if one client's loss is much more curved than the mean.
     """
 
-    stepsize: Any = None
-    probability: Any = None
-    batch_size: int | str = static(default=FULL)
-    rounds: Schedule | None = None
-    tolerance: Any = 1e-4
+    stepsize: Any = checked(constant, default=None)
+    probability: Any = checked(_probability, default=None)
+    batch_size: int | str = checked(batch, default=FULL, static=True)
+    rounds: Schedule | None = checked(count, default=None)
+    tolerance: Any = checked(constant, default=1e-4)
     constants: Any = None
 
     needs_gradients = True
     handles_constraints = False
     needs_everyone = True  # an average over some clients only would leave controls that do not sum to zero
-
-    def __post_init__(self) -> None:
-        p = None if self.probability is None else constant(self.probability, "probability")
-        if isinstance(p, float) and p > 1:
-            raise InputError(f"probability: found {p!r}; pass a number above 0 and at most 1")
-        set_fields(
-            self,
-            stepsize=None if self.stepsize is None else constant(self.stepsize, "stepsize"),
-            probability=p,
-            batch_size=batch(self.batch_size),
-            rounds=None if self.rounds is None else count(self.rounds, "rounds"),
-            tolerance=constant(self.tolerance, "tolerance"),
-        )
 
     def prepare(self, problem: Any) -> Scaffnew:
         """Estimate the constants where something is to be made of them."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, at, batch, method, set_fields, static
+from fedrzo.methods.base import Method, at, batch, checked, method
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
@@ -23,6 +23,12 @@ class ScaffoldState(NamedTuple):
 
     x: jax.Array
     c: jax.Array
+
+
+def _option(value: Any, argument: str) -> int:
+    if value not in (1, 2) or isinstance(value, bool):
+        raise InputError(f"{argument}: found {value!r}; pass 1 (a gradient at x) or 2 (the mean of those used)")
+    return int(value)
 
 
 @method
@@ -40,25 +46,14 @@ class Scaffold(Method):
         option: how a client renews its control: 1, by one more gradient at x; 2, by the mean of the gradients it used.
     """
 
-    stepsize: Schedule
-    local_steps: Schedule
-    batch_size: int | str = static(default=1)
-    server_stepsize: Any = 1.0
-    option: int = static(default=2)
+    stepsize: Schedule = checked(positive)
+    local_steps: Schedule = checked(count)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    server_stepsize: Any = checked(constant, default=1.0)
+    option: int = checked(_option, default=2, static=True)
 
     needs_gradients = True
     handles_constraints = False
-
-    def __post_init__(self) -> None:
-        if self.option not in (1, 2) or isinstance(self.option, bool):
-            raise InputError(f"option: found {self.option!r}; pass 1 (a gradient at x) or 2 (the mean of those used)")
-        set_fields(
-            self,
-            stepsize=positive(self.stepsize, "stepsize"),
-            local_steps=count(self.local_steps, "local_steps"),
-            batch_size=batch(self.batch_size),
-            server_stepsize=constant(self.server_stepsize, "server_stepsize"),
-        )
 
     def init(self, problem: Any, key: jax.Array) -> ScaffoldState:
         """Start at x0 with no correction."""

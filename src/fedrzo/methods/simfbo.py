@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, method, set_fields, static
+from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.hypergradient import (
     HypergradientMethod,
     Oracles,
@@ -22,11 +22,15 @@ from fedrzo.methods.hypergradient import (
     into_ball,
     length,
     local_sum,
-    positive_or_none,
     retreat,
     start,
 )
 from fedrzo.support.numbers import Schedule, constant, count, positive
+
+
+def _steps(value: Any, argument: str) -> Any:
+    """Return local steps: the same for all clients, or one number each."""
+    return tuple(count(n, argument) for n in value) if isinstance(value, tuple | list) else count(value, argument)
 
 
 @method
@@ -60,30 +64,16 @@ class SimFBO(HypergradientMethod):
             that clients which do more steps do not count for more.
     """
 
-    stepsize: Schedule
-    lower_stepsize: Schedule
-    system_stepsize: Schedule | None = None
-    local_steps: Schedule | tuple[int, ...] = 1
-    batch_size: int | str = static(default=1)
-    server_stepsize: Schedule | None = None
-    server_lower_stepsize: Schedule | None = None
-    server_system_stepsize: Schedule | None = None
-    radius: Any = 1e3
+    stepsize: Schedule = checked(positive)
+    lower_stepsize: Schedule = checked(positive)
+    system_stepsize: Schedule | None = checked(positive, default=None)
+    local_steps: Schedule | tuple[int, ...] = checked(_steps, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    server_stepsize: Schedule | None = checked(positive, default=None)
+    server_lower_stepsize: Schedule | None = checked(positive, default=None)
+    server_system_stepsize: Schedule | None = checked(positive, default=None)
+    radius: Any = checked(constant, default=1e3)
     normalised: bool = static(default=False)
-
-    def __post_init__(self) -> None:
-        steps = self.local_steps
-        several = isinstance(steps, tuple | list)
-        set_fields(
-            self,
-            stepsize=positive(self.stepsize, "stepsize"),
-            lower_stepsize=positive(self.lower_stepsize, "lower_stepsize"),
-            local_steps=tuple(count(n, "local_steps") for n in steps) if several else count(steps, "local_steps"),  # type: ignore[union-attr]
-            batch_size=batch(self.batch_size),
-            radius=constant(self.radius, "radius"),
-        )
-        names = ("system_stepsize", "server_stepsize", "server_lower_stepsize", "server_system_stepsize")
-        positive_or_none(self, *names)
 
     def check(self, problem: Any) -> None:
         """Refuse what is outside the method's assumptions, or a wrong number of step counts."""
