@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.checks.constants_report import constants
+from fedrzo.checks.steepness import steepness
 from fedrzo.problems.curvature import Constants
+from fedrzo.problems.solver_trial import left_by
 from fedrzo.support.pytrees import fingerprint
 
 
@@ -41,7 +42,7 @@ def test_every_client_of_a_two_stage_problem_solves_by_its_own_constants(a):
 
 
 def test_check_tells_the_condition_of_all_clients():
-    found = constants(market([[10, 0]], [[0.05, 3]]), 0)
+    found = steepness(market([[10, 0]], [[0.05, 3]]), 0)
     assert "condition number 200" in next(f.text for f in found if f.about == "lower")
 
 
@@ -167,9 +168,9 @@ def test_the_solver_is_looked_at_where_its_own_steps_are_slowest():
     problem = market([[10, 2]], [[0.05, 2]], [[0.06, 2], [9.9, 2]])
     assert problem.hardest() == pytest.approx((0.06, 9.9))
     with problem.precision():
-        left = problem.left_by(fz.vi.Projection(steps=20), np.ones(1), 1000)
+        left = left_by(problem, fz.vi.Projection(steps=20), np.ones(1), 1000)
     assert left.share > 0.9
-    assert problem.left_by(fz.vi.Accelerated(), np.ones(1), 1000).error < 1e-6
+    assert left_by(problem, fz.vi.Accelerated(), np.ones(1), 1000).error < 1e-6
 
 
 def test_a_bound_looks_at_y_inside_its_set():

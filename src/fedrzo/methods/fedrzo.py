@@ -7,7 +7,6 @@ import math
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from fedrzo.methods.base import Method, at
 from fedrzo.support.arguments import check_fit, named
@@ -57,4 +56,4 @@ class FedRZO(Method):
 
     def precision_of(self, problem: Any) -> Any:
         """Return the type of x."""
-        return jnp.result_type(float) if getattr(problem, "hierarchical", False) else jnp.asarray(problem.x0).dtype
+        return problem.start.dtype

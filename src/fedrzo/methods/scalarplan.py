@@ -106,8 +106,7 @@ def planned(method: Any, problem: Any, participants: int, steps: Any, slopes: in
     sets = _public(problem.sets, known)
     plan = Scalars(None if sets.free else sets, int(steps), participants, 0)
     if rebuilt and not len(private):
-        dtype = np.dtype(float if problem.hierarchical else problem.layout.dtype)
-        fewer = (problem.dim * dtype.itemsize - 1) // nbytes(Record.empty(plan, slopes, dtype))
+        fewer = (problem.dim * problem.dtype.itemsize - 1) // nbytes(Record.empty(plan, slopes, problem.dtype))
         plan = dataclasses.replace(plan, kept=min(KEPT, fewer))
     return dataclasses.replace(method, scalars=plan)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrzo.errors import warn
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
 from fedrzo.results.text import WORSE
 
@@ -37,7 +38,7 @@ class LongStep(NamedTuple):
     when: str
 
 
-def warn_of_long_steps(methods: list[Any], problem: Any, rounds: int) -> None:
+def warn_of_long_steps(methods: list[Any], problem: Problem, rounds: int) -> None:
     """Warn of steps that cannot bring x back into a set; once, of the longest.
 
     They are not refused: where x never meets a set they do no harm, and which sets it meets only the run can tell.
@@ -53,13 +54,12 @@ def warn_of_long_steps(methods: list[Any], problem: Any, rounds: int) -> None:
     )
 
 
-def _long_steps(method: Any, problem: Any, rounds: int) -> Iterator[LongStep]:
+def _long_steps(method: Any, problem: Problem, rounds: int) -> Iterator[LongStep]:
     """Yield the longest step of a method, and of the one that solves its lower level, if it is too long."""
     levels = [("stepsize", method, not problem.sets.free, rounds)]
     if isinstance(lower := getattr(method, "lower", None), Method):
-        constrained = any(getattr(problem, name, None) is not None for name in ("lower_set", "lower_set_fn"))
         most = _values(getattr(method, "lower_rounds", None), rounds).max(initial=0)
-        levels.append(("lower: stepsize", lower, constrained, int(most)))
+        levels.append(("lower: stepsize", lower, problem.lower_constrained, int(most)))
     for argument, part, constrained, count in levels:
         limit = part.longest_step(constrained)
         if math.isinf(limit):
