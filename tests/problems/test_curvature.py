@@ -1,4 +1,4 @@
-"""Constants of a lower level: of all clients, where x goes, what they cost, and bounds that bound."""
+"""StepConstants of a lower level: of all clients, where x goes, what they cost, and bounds that bound."""
 
 import copy
 import dataclasses
@@ -9,7 +9,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.checks.steepness import steepness
-from fedrzo.problems.curvature import Constants
+from fedrzo.problems.curvature import StepConstants
 from fedrzo.problems.solver_trial import left_by
 from fedrzo.support.pytrees import fingerprint
 
@@ -142,7 +142,7 @@ def test_a_lower_level_that_stays_unsolved_stops_the_run():
     )  # fmt: skip
     method = fz.FedRZObl(1e-3, 0.01, lower=fz.LocalSGD(stepsize=1.0, rounds=1, batch_size="full"), closing=True)
     with pytest.raises(fz.DivergedError, match=r"the lower level is not solved: .* smoothing is 0.01; give"):
-        fz.run(dataclasses.replace(method, warm_start=False, constants=Constants(2e-3, 2e3, 1, 1)), problem, 30)
+        fz.run(dataclasses.replace(method, warm_start=False, constants=StepConstants(2e-3, 2e3, 1, 1)), problem, 30)
 
 
 def test_a_solver_that_leaves_y_where_it_was_is_doubted_at_the_end():
@@ -197,10 +197,10 @@ def test_a_lower_methods_own_constants_are_kept():
     problem = fz.Bilevel(
         lambda x, y, b: jnp.sum((x - y) ** 2), lambda x, y, b: jnp.sum((y - x) ** 2), data, *np.ones((2, 1))
     )
-    own = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(batch_size="full", constants=Constants(0.5, 100.0, 1, 1)))
+    own = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(batch_size="full", constants=StepConstants(0.5, 100.0, 1, 1)))
     with problem.precision():
         np.testing.assert_allclose(own.prepare(problem).init(problem, None).curvature, [0.5, 100.0])
         given = fz.FedRZObl(
-            0.1, 0.1, lower=fz.LocalSGD(0.5, batch_size="full", rounds=2), constants=Constants(2.0, 2.0, 1, 1)
+            0.1, 0.1, lower=fz.LocalSGD(0.5, batch_size="full", rounds=2), constants=StepConstants(2.0, 2.0, 1, 1)
         )
         assert given.lower.knowing(given.prepare(problem).init(problem, None).curvature) is given.lower

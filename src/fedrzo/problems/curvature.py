@@ -37,7 +37,7 @@ AT_ONCE = (
 _spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradients spent on estimates", default=None)
 
 
-class Constants(NamedTuple):
+class StepConstants(NamedTuple):
     """What the schedules of the theory are made of.
 
     Attributes:
@@ -73,7 +73,7 @@ def counting() -> Iterator[list[int]]:
         _spent.reset(token)
 
 
-def single_level(problem: Problem, convex: bool = True) -> Constants:
+def single_level(problem: Problem, convex: bool = True) -> StepConstants:
     """Return the constants of a single-level problem's own mean loss, estimated near x0.
 
     Args:
@@ -82,11 +82,11 @@ def single_level(problem: Problem, convex: bool = True) -> Constants:
     """
     modulus, smoothness = _overall(_at_points(_single_extremes, problem, problem.data, problem.start))
     if not convex:
-        return Constants(None, max(smoothness, -modulus) or 1.0, problem.clients, problem.dim)
-    return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
+        return StepConstants(None, max(smoothness, -modulus) or 1.0, problem.clients, problem.dim)
+    return StepConstants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
 
 
-def lower_level(problem: WithLowerLoss, strict: bool = True) -> Constants:
+def lower_level(problem: WithLowerLoss, strict: bool = True) -> StepConstants:
     """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated.
 
     Args:
@@ -100,7 +100,7 @@ def lower_level(problem: WithLowerLoss, strict: bool = True) -> Constants:
             _refuse_wrong_sign(problem, found)
         usable = _usable(*_overall(found), "lower")
         modulus, smoothness = modulus or usable[0], smoothness or usable[1]
-    return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
+    return StepConstants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
 
 
 def check_sign(problem: WithLowerLoss) -> None:
