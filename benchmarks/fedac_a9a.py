@@ -15,7 +15,7 @@ import numpy as np
 
 import fedrzo as fz
 from fedrzo.data import load
-from fedrzo.problems.curvature import Constants
+from fedrzo.problems.curvature import StepConstants
 
 # Best loss over the authors' grid, from the result tables in their repository: K -> (FedAvg, FedAC-I).
 PUBLISHED = {1: (0.33396, 0.33379), 64: (0.34059, 0.33398), 256: (0.34298, 0.33560)}
@@ -47,7 +47,7 @@ def best(method, task, rounds, steps):
 
 
 def compare(task, local_steps, total_steps):
-    constants = Constants(LAMBDA, 2.0, task.clients, task.dim)
+    constants = StepConstants(LAMBDA, 2.0, task.clients, task.dim)
     rounds = total_steps // local_steps
     average, eta_average = best(fz.LocalSGD(0.1, local_steps), task, rounds, FEDAVG_STEPS)
     accelerated, eta = best(fz.FedAC(0.1, local_steps, constants=constants), task, rounds, FEDAC_STEPS)

@@ -16,8 +16,7 @@ import numpy as np
 
 import fedrzo as fz
 from fedrzo.federation import directions
-from fedrzo.methods import at, static
-from fedrzo.methods.base import check_zeroth_order
+from fedrzo.methods import at, batch, checked, constant, count, positive
 from fedrzo.zoo import toys
 
 
@@ -42,13 +41,10 @@ class ResidualFeedback(fz.Method):
         batch_size: samples per loss value, or `"full"`.
     """
 
-    stepsize: Any
-    smoothing: Any
-    local_steps: Any = 1
-    batch_size: int | str = static(default=1)
-
-    def __post_init__(self) -> None:
-        check_zeroth_order(self)
+    stepsize: Any = checked(positive)
+    smoothing: Any = checked(constant)
+    local_steps: Any = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
 
     def init_memory(self, problem: Any) -> Last:
         """Before its first step a client has no value to compare with."""
@@ -84,14 +80,14 @@ def main(engine: str = "simulation") -> None:
     problem = toys.median()
     with problem.precision():
         least = float(problem.evaluate(jnp.asarray(toys.answer(problem)))["loss"])
-    for batch in ("full", 1):
-        two_points = fz.FedRZOnn(0.004, 0.1, local_steps=10, batch_size=batch)
-        ours = ResidualFeedback(0.002, 0.1, local_steps=20, batch_size=batch)
+    for size in ("full", 1):
+        two_points = fz.FedRZOnn(0.004, 0.1, local_steps=10, batch_size=size)
+        ours = ResidualFeedback(0.002, 0.1, local_steps=20, batch_size=size)
         for method in (two_points, ours):
             seeds = fz.sweep(method, problem, rounds=150, seeds=5, eval_every=150, progress=False).results[0]
             gap = np.mean([run.history.last["loss"] for run in seeds]) - least
             name, cost = type(method).__name__, seeds[0].history.last["evaluations"]
-            print(f"{name:16}  batch {batch:>4}   above the least loss {gap:.4f}   evaluations {cost:,}")
+            print(f"{name:16}  size {size:>4}   above the least loss {gap:.4f}   evaluations {cost:,}")
     here, there = (fz.run(ours, problem, 20, engine=e, progress=False) for e in ("simulation", engine))
     print(f"{engine} and simulation differ by less than 1e-9:", bool(np.all(np.abs(here.x - there.x) < 1e-9)))
 

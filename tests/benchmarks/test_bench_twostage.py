@@ -11,7 +11,7 @@ import fedrzo as fz
 from fedrzo.bench import timing, twostage
 from fedrzo.cli.main import main
 from fedrzo.compare.options import Options
-from fedrzo.vi.trial import solve_once
+from fedrzo.problems.two_stage import solve_once
 from fedrzo.zoo.cournot import cournot
 
 PLAIN = timing.plain("plain_twostage")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import certificates as tools
+import certificate_trials as tools
 import fedrzo as fz
 from fedrzo.certificates.examine import _lower_notes
 from fedrzo.certificates.inputs import sampling_program

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import certificates as tools
+import certificate_trials as tools
 from fedrzo.zoo import toys
 
 ETA = 0.1

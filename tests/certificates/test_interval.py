@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-import certificates as tools
+import certificate_trials as tools
 from fedrzo.certificates.interval import BLOCKS, _moments, adaptive, drive, estimate
 from fedrzo.zoo import toys
 

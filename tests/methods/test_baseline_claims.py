@@ -18,7 +18,7 @@ from fedrzo.methods.fedbioacc import AccState
 from fedrzo.methods.hypergradient import Point
 from fedrzo.methods.local_sgda import SGDAState
 from fedrzo.methods.memfbo import MemState
-from fedrzo.problems.curvature import Constants
+from fedrzo.problems.curvature import StepConstants
 
 CLIENTS, RUNS = 3, 1000
 INTERVAL = stats.chi2.ppf([0.0005, 0.9995], RUNS) / RUNS  # of a mean square: 0.86 to 1.15 of what is expected
@@ -93,7 +93,7 @@ DIFFERING = bowls(None, CURVATURES)
 
 
 def lfd(modulus, smoothness):
-    constants = Constants(modulus, smoothness, float(CLIENTS), float(RUNS))
+    constants = StepConstants(modulus, smoothness, float(CLIENTS), float(RUNS))
     return fz.LFD(local_steps=3, batch_size="full", constants=constants)
 
 

@@ -12,7 +12,7 @@ import fedrzo as fz
 from conformance import Case, suite
 from fedrzo.data import load
 from fedrzo.engines.simulation import engine as simulation
-from fedrzo.problems.curvature import Constants
+from fedrzo.problems.curvature import StepConstants
 from fedrzo.zoo import make, toys
 
 LAMBDA = 0.05
@@ -141,7 +141,7 @@ def test_schedules_spread_their_budget_as_in_the_table():
 def test_two_rounds_of_a_schedule_by_hand(name):
     mu, L, K, m = 0.5, 3.0, 4096, 2
     problem = unequal("uniform")
-    method = fz.FedAvg(schedule=name, budget=K, constants=Constants(mu, L, m, 2))
+    method = fz.FedAvg(schedule=name, budget=K, constants=StepConstants(mu, L, m, 2))
     steps = {"PR-SGD": 4, "Cooperative SGD": 22, "LUPA-SGD": 203}[name]
     x, t = problem.x0, 0
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo.problems.curvature import Constants
+from fedrzo.problems.curvature import StepConstants
 from fedrzo.zoo import toys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def case(method, **changes):
 
 
 test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
-test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=Constants(1.0, 1.0, 4, 6))))
+test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=StepConstants(1.0, 1.0, 4, 6))))
 test_lfd_conformance = pytest.mark.slow(suite(case(fz.LFD(0.1, 4, batch_size=2))))  # the steps of LocalSGD
 
 
@@ -44,7 +44,7 @@ def test_constants_are_estimated_and_the_minimum_is_met(method):
 def test_step_lengths_go_on_falling_where_local_steps_depend_on_the_round():
     """One client at distance d: steps 1/(L + mu t / 2) multiply it by 1 - that, t counting all steps since the start."""
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.array([[2.0], [2.0]])]), np.zeros(1))
-    method = fz.LocalSGD(local_steps=lambda r: jnp.where(r == 0, 5, 2), constants=Constants(0.5, 2.0, 1, 1))
+    method = fz.LocalSGD(local_steps=lambda r: jnp.where(r == 0, 5, 2), constants=StepConstants(0.5, 2.0, 1, 1))
     left = np.prod([1 - 1 / (2.0 + 0.5 * t / 2) for t in range(9)])
     np.testing.assert_allclose(fz.run(method, problem, 3, progress=False).x, [2 - 2 * left], rtol=1e-12)
 
@@ -54,7 +54,7 @@ def test_fedac_step_is_the_papers():
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.array([[2.0]])]), np.zeros(1))
     for variant in ("I", "II"):
         mu, eta, K = 0.5, 0.1, 2
-        method = fz.FedAC(eta, K, batch_size="full", variant=variant, constants=Constants(mu, 1.0, 1, 1))
+        method = fz.FedAC(eta, K, batch_size="full", variant=variant, constants=StepConstants(mu, 1.0, 1, 1))
         gamma = max(eta, np.sqrt(eta / (mu * K)))
         alpha = 1 / (gamma * mu) if variant == "I" else 1.5 / (gamma * mu) - 0.5
         beta = alpha + 1 if variant == "I" else (2 * alpha**2 - 1) / (alpha - 1)

@@ -220,9 +220,12 @@ def test_a_class_of_problems_of_ones_own():
         pass
 
     toy = Fitted(TOY.loss_fn, TOY.data, np.zeros(3))
+    toy.notes = ["a list"]
     assert message(lambda: fz.run(Average(), toy, 1, progress=False)) == (
-        "problem: found Fitted, a class of your own; write a function that returns fz.Nonsmooth(...)"
+        "problem: Fitted.notes is of type list, which cannot be hashed; name it in `arrays` if it holds arrays, or keep a tuple"
     )
+    del toy.notes
+    assert fz.run(Average(), toy, 1, progress=False).history["round"][-1] == 1
 
 
 def test_a_subclass_is_looked_at_once_for_each_class_that_defines_a_part():

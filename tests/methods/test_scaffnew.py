@@ -14,7 +14,7 @@ import fedrzo as fz
 from conformance import suite
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.federation.protocol import Roots, path_key
-from fedrzo.problems.curvature import Constants, client_smoothness, single_level
+from fedrzo.problems.curvature import StepConstants, client_smoothness, single_level
 from fedrzo.zoo import logistic, make, toys
 from quadratics import exact_y, optimum
 from quadratics import quadratic as bilevel
@@ -174,7 +174,7 @@ def test_it_serves_as_a_lower_level(rounds, precision):
 
 def test_its_plan_is_that_of_the_rate():
     with jax.enable_x64(True):
-        method = fz.Scaffnew(constants=Constants(1.0, 100.0, 4, 3), tolerance=1e-3)
+        method = fz.Scaffnew(constants=StepConstants(1.0, 100.0, 4, 3), tolerance=1e-3)
         assert int(method.plan(0).rounds) == np.ceil(2 * np.log(1e3) * 0.1 / -np.log(0.99))
         assert int(method.plan(9_999).rounds) == np.ceil(10_000 ** (2 / 3))
         given = fz.Scaffnew(0.01, 0.5, rounds=lambda r: 3 + r)

@@ -1,4 +1,4 @@
-"""Constants of a lower level: of all clients, where x goes, what they cost, and bounds that bound."""
+"""StepConstants of a lower level: of all clients, where x goes, what they cost, and bounds that bound."""
 
 import copy
 import dataclasses
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.checks.constants_report import constants
-from fedrzo.problems.curvature import Constants
+from fedrzo.checks.steepness import steepness
+from fedrzo.problems.curvature import StepConstants
+from fedrzo.problems.solver_trial import left_by
 from fedrzo.support.pytrees import fingerprint
 
 
@@ -41,7 +42,7 @@ def test_every_client_of_a_two_stage_problem_solves_by_its_own_constants(a):
 
 
 def test_check_tells_the_condition_of_all_clients():
-    found = constants(market([[10, 0]], [[0.05, 3]]), 0)
+    found = steepness(market([[10, 0]], [[0.05, 3]]), 0)
     assert "condition number 200" in next(f.text for f in found if f.about == "lower")
 
 
@@ -141,7 +142,7 @@ def test_a_lower_level_that_stays_unsolved_stops_the_run():
     )  # fmt: skip
     method = fz.FedRZObl(1e-3, 0.01, lower=fz.LocalSGD(stepsize=1.0, rounds=1, batch_size="full"), closing=True)
     with pytest.raises(fz.DivergedError, match=r"the lower level is not solved: .* smoothing is 0.01; give"):
-        fz.run(dataclasses.replace(method, warm_start=False, constants=Constants(2e-3, 2e3, 1, 1)), problem, 30)
+        fz.run(dataclasses.replace(method, warm_start=False, constants=StepConstants(2e-3, 2e3, 1, 1)), problem, 30)
 
 
 def test_a_solver_that_leaves_y_where_it_was_is_doubted_at_the_end():
@@ -167,9 +168,9 @@ def test_the_solver_is_looked_at_where_its_own_steps_are_slowest():
     problem = market([[10, 2]], [[0.05, 2]], [[0.06, 2], [9.9, 2]])
     assert problem.hardest() == pytest.approx((0.06, 9.9))
     with problem.precision():
-        left = problem.left_by(fz.vi.Projection(steps=20), np.ones(1), 1000)
+        left = left_by(problem, fz.vi.Projection(steps=20), np.ones(1), 1000)
     assert left.share > 0.9
-    assert problem.left_by(fz.vi.Accelerated(), np.ones(1), 1000).error < 1e-6
+    assert left_by(problem, fz.vi.Accelerated(), np.ones(1), 1000).error < 1e-6
 
 
 def test_a_bound_looks_at_y_inside_its_set():
@@ -196,10 +197,10 @@ def test_a_lower_methods_own_constants_are_kept():
     problem = fz.Bilevel(
         lambda x, y, b: jnp.sum((x - y) ** 2), lambda x, y, b: jnp.sum((y - x) ** 2), data, *np.ones((2, 1))
     )
-    own = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(batch_size="full", constants=Constants(0.5, 100.0, 1, 1)))
+    own = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(batch_size="full", constants=StepConstants(0.5, 100.0, 1, 1)))
     with problem.precision():
         np.testing.assert_allclose(own.prepare(problem).init(problem, None).curvature, [0.5, 100.0])
         given = fz.FedRZObl(
-            0.1, 0.1, lower=fz.LocalSGD(0.5, batch_size="full", rounds=2), constants=Constants(2.0, 2.0, 1, 1)
+            0.1, 0.1, lower=fz.LocalSGD(0.5, batch_size="full", rounds=2), constants=StepConstants(2.0, 2.0, 1, 1)
         )
         assert given.lower.knowing(given.prepare(problem).init(problem, None).curvature) is given.lower

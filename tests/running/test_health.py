@@ -159,8 +159,8 @@ class Tempted(Search):
 def test_the_search_stays_below_the_limit(unit, better):
     tried = Tempted(fz.FedRZOnn("auto", 0.01, 3), nonsmooth(), jax.random.key(0), None, Simulation())
     tried.unit, tried.loss, tried.better = unit, 0.0, better
-    best, _ = tried.first_look(4)
-    tried.look(8, best, walk=True)
+    best, _ = tried.first_stage(4)
+    tried.stage(8, best, walk=True)
     lengths = [tried.stepsize(i) for numbers in tried.looks for i in numbers]
     assert max(lengths) <= 0.02 / FINE * (1 + 1e-9)
     if better > 0:  # it goes as far as it may, along every second number

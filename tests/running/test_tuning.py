@@ -116,17 +116,17 @@ def test_x0_and_all_looks_are_judged_on_the_same_samples():
         trying.start(ROUNDS)
         trying.unit = 1e-30
         for rounds in (4, 7):
-            trying.look(rounds, 0, walk=False)
+            trying.stage(rounds, 0, walk=False)
     assert [trial.loss for trial in trying.trials] == pytest.approx([trying.loss] * 6, rel=1e-5)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e-4, 1e5])
-def test_the_first_look_finds_the_scale_from_far_too_short_and_far_too_long_steps(problem, unit):
+def test_the_first_stage_finds_the_scale_from_far_too_short_and_far_too_long_steps(problem, unit):
     with problem.precision():
         trying = Search(METHOD, problem, jax.random.key(0), None, Simulation())
         trying.start(ROUNDS)
         trying.unit = unit
-        stepsize = trying.stepsize(trying.first_look(ROUNDS)[0])
+        stepsize = trying.stepsize(trying.first_stage(ROUNDS)[0])
     assert 1e-3 < stepsize < 0.3
 
 
@@ -135,9 +135,9 @@ def test_candidates_that_are_lost_never_win(problem):
         trying = Search(METHOD, problem, jax.random.key(0), None, Simulation())
         trying.start(ROUNDS)
         trying.unit = 1e-2
-        trying.look(ROUNDS, 4 * 202, walk=False)  # steps of 1e200 and less, whose losses overflow
-        trying.look(ROUNDS, 4 * 15, walk=False)  # of 1e13: x is far away, but finite
-        trying.look(ROUNDS, 0, walk=False)
+        trying.stage(ROUNDS, 4 * 202, walk=False)  # steps of 1e200 and less, whose losses overflow
+        trying.stage(ROUNDS, 4 * 15, walk=False)  # of 1e13: x is far away, but finite
+        trying.stage(ROUNDS, 0, walk=False)
     lost = [trial for trial in trying.trials if trial.stepsize > 1]
     assert all(trial.loss > trying.loss for trial in lost)
     assert np.isinf([trial.loss for trial in lost]).any()

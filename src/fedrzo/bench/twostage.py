@@ -26,8 +26,7 @@ from fedrzo.bench.timing import medians, save, use_cores
 from fedrzo.compare.options import Options
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.methods import FedRZO2s
-from fedrzo.problems.two_stage import TwoStage
-from fedrzo.vi.trial import solve_once
+from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.zoo.cournot import DEMAND, cournot
 
 PROBLEM = "Cournot followers, 1,000 of them"

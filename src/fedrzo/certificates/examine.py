@@ -22,8 +22,9 @@ from fedrzo.certificates.sampling import Sampling
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
-from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
+from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import _key
 from fedrzo.support.arguments import told
@@ -68,11 +69,9 @@ def certify(
     point = check_point(problem, x, "x")
     check_numbers(directions, width, max_directions, confidence, threshold)
     with problem.precision():
-        moved = problem.moved_to(point)
-        if problem.hierarchical:
-            with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
-                warnings.filterwarnings("ignore", "y0: found")
-                moved.y0 = moved.feasible_lower()
+        with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
+            warnings.filterwarnings("ignore", "y0: found")
+            moved = problem.moved_to(point).inside_lower()
         with counting() as spent:
             program = sampling_program(moved, smoothing, batch_size, lower)
         check_start(moved, program)
@@ -93,7 +92,7 @@ def certify(
 class _Bench:
     """The federation at one point, and what has been spent on it."""
 
-    def __init__(self, problem: Any, engine: Any, key: jax.Array, program: Sampling) -> None:
+    def __init__(self, problem: Problem, engine: Any, key: jax.Array, program: Sampling) -> None:
         self.problem, self.engine, self.key, self.program = problem, engine, key, program
         self.cost = Cost()
         self.lower_error = 0.0
@@ -113,7 +112,7 @@ class _Bench:
     def inspect(self) -> Facts:
         """Look at distances, the pull of the sets, and the lower level."""
         p = self.program
-        plain = not getattr(self.problem.loss_fn, "is_blackbox", False)
+        plain = not is_blackbox(self.problem.loss_fn)
         return self.run(Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain), INSPECTION)
 
     def sample(self, size: int, stage: int) -> np.ndarray:
@@ -174,7 +173,7 @@ def _sampling_notes(found: Estimate, outcome: Outcome, width: float | None) -> l
     return [f"rounding of loss values was added: {wide}; use float64, a larger smoothing, or ask for less"]
 
 
-def _lower_notes(problem: Any, lower: LowerQuality | None) -> list[str]:
+def _lower_notes(problem: Problem, lower: LowerQuality | None) -> list[str]:
     notes = []
     if lower is not None and lower.effect is None:
         notes.append(
@@ -182,15 +181,14 @@ def _lower_notes(problem: Any, lower: LowerQuality | None) -> list[str]:
         )
     if problem.hierarchical and problem.given[0] is None:
         notes.append("the lower level's modulus was estimated near x, and its error bound is as good as that is")
-    if isinstance(problem, Bilevel) and not hasattr(problem.lower_data, "sizes"):
+    if problem.lower_solved_by == BY_SERVER and not problem.stated[-1].data.stored:
         notes.append("the lower level's residual is itself an estimate: its data are drawn on demand")
     return notes
 
 
-def _with_rounding(found: Estimate, problem: Any, eta: float, loss: float) -> Estimate:
+def _with_rounding(found: Estimate, problem: Problem, eta: float, loss: float) -> Estimate:
     """Widen an interval by what rounding of two loss values can do to the mean of so many estimates."""
-    dtype = np.float64 if problem.hierarchical else problem.layout.dtype
-    error = problem.dim / eta * float(np.finfo(dtype).eps) * loss / math.sqrt(found.directions)
+    error = problem.dim / eta * float(np.finfo(problem.dtype).eps) * loss / math.sqrt(found.directions)
     reach = 2 * math.sqrt(max(found.value, 0.0)) * error + error**2
     return found._replace(lower=found.lower - reach, upper=found.upper + reach, resolution=found.resolution + error**2)
 

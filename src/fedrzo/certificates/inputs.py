@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from fedrzo.certificates.sampling import Sampling
@@ -10,11 +11,13 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, check_batch_size
 from fedrzo.methods.base import Method, batch
 from fedrzo.methods.local_sgd import LocalSGD
+from fedrzo.problems.base import Problem
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import lower_level
-from fedrzo.problems.nonsmooth import Nonsmooth
+from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.problems.two_stage import TwoStage, check_solver
 from fedrzo.support.numbers import constant, whole
+from fedrzo.vi.base import Solver
 
 DRAWN = 64  # samples per loss value where they are drawn on demand
 ACCURATE = 1e-10  # by what factor the lower level's first error is brought down
@@ -39,29 +42,33 @@ def check_confidence(confidence: Any) -> None:
         raise InputError(f"confidence: found {confidence!r}; pass a number between 0 and 1, such as 0.95")
 
 
-def sampling_program(problem: Any, smoothing: Any, batch_size: Any, lower: Any) -> Sampling:
+def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: Any) -> Sampling:
     """Return what samples directions at the problem's x0; refuse what cannot work on this problem."""
     smoothing = constant(smoothing, "smoothing")
-    stored = hasattr(problem.data, "sizes")
-    chosen = batch((FULL if stored else DRAWN) if batch_size is None else batch_size, "batch_size")
+    chosen = batch((FULL if problem.data.stored else DRAWN) if batch_size is None else batch_size, "batch_size")
     check_batch_size(chosen, problem.data)
-    return Sampling(smoothing, 1, chosen, *_lower(problem, lower))
+    return Sampling(smoothing, 1, chosen, *LOWER[problem.lower_solved_by](problem, lower))
 
 
-def _lower(problem: Any, lower: Any) -> tuple[Any, Any]:
-    """Return what solves the lower level, and the constants that bound its error."""
-    if isinstance(problem, Nonsmooth):
-        if lower is not None:
-            raise InputError("lower: found one, but the problem has no lower level; leave it out")
-        return None, None
-    if isinstance(problem, TwoStage):
-        return problem.monitor if lower is None else check_solver(lower, "lower"), None
-    assert isinstance(problem, Bilevel)
-    if getattr(problem.lower_fn, "is_blackbox", False):
+def _nothing(problem: Problem, lower: Any) -> tuple[None, None]:
+    """Refuse what is to solve a lower level where there is none."""
+    if lower is not None:
+        raise InputError("lower: found one, but the problem has no lower level; leave it out")
+    return None, None
+
+
+def _solver(problem: TwoStage, lower: Any) -> tuple[Solver, None]:
+    """Return what solves each scenario's lower level."""
+    return problem.monitor if lower is None else check_solver(lower, "lower"), None
+
+
+def _method(problem: Bilevel, lower: Any) -> tuple[Any, Any]:
+    """Return what solves the one lower level of all clients, and the constants that bound its error."""
+    if problem.lower_blackbox:
         raise InputError(
             "lower: the lower loss is a black box; its error is bounded by gradients, so it must be JAX code"
         )
-    if lower is None and not hasattr(problem.lower_data, "sizes"):
+    if lower is None and not problem.lower_data.stored:
         raise InputError(
             "lower: lower data drawn on demand allow no exact solve; pass a method, such as fz.LocalSGD(), or store samples"
         )
@@ -73,3 +80,6 @@ def _lower(problem: Any, lower: Any) -> tuple[Any, Any]:
     if getattr(chosen, "constants", constants) is None:
         chosen = dataclasses.replace(chosen, constants=constants)  # type: ignore[type-var]
     return chosen, constants
+
+
+LOWER: dict[str | None, Callable[..., tuple[Any, Any]]] = {None: _nothing, BY_CLIENTS: _solver, BY_SERVER: _method}

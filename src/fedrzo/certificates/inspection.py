@@ -57,11 +57,11 @@ class Inspection(Lower):
 
     solves = (Problem,)
 
-    def init(self, problem: Any, key: jax.Array) -> Facts:
+    def init(self, problem: Problem, key: jax.Array) -> Facts:
         """Start at the problem's x0."""
         del key
-        x = jnp.asarray(problem.x0, float) if problem.hierarchical else jnp.asarray(problem.x0)
-        start = jnp.asarray(problem.y0, float) if self.federated else None
+        x = problem.start
+        start = problem.start_below if self.federated else None
         nothing = jnp.zeros((), x.dtype)
         return Facts(x, start, jnp.zeros(problem.clients, x.dtype), jnp.zeros_like(x), *[nothing] * 5)
 
@@ -122,8 +122,9 @@ class Inspection(Lower):
             values, found = problem.implicit(points, batch, self.lower, 1, client.index)
             slopes = jnp.full_like(values, jnp.nan)
             if self.differentiable:
-                axis = 0 if problem.data.fixed is None else (0, None)
-                rise = jax.vmap(jax.vmap(jax.grad(problem.value, argnums=1), (None, 0, axis)), (0, 0, None))
+                rise = jax.vmap(
+                    jax.vmap(jax.grad(problem.value, argnums=1), (None, 0, problem.scenario_axis)), (0, 0, None)
+                )
                 slopes = jnp.linalg.norm(rise(points, found.y, batch), axis=-1)
             bound = problem.bounds(points, batch, found)
             return jnp.stack([jnp.abs(values), bound, slopes, found.residual, slopes * bound])

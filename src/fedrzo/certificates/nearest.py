@@ -36,15 +36,14 @@ class Nearest(Method):
 
     solves = (Problem,)
 
-    def init(self, problem: Any, key: jax.Array) -> Point:
+    def init(self, problem: Problem, key: jax.Array) -> Point:
         """Start at the problem's x0."""
         del key
-        x = jnp.asarray(problem.x0, float) if problem.hierarchical else jnp.asarray(problem.x0)
-        return Point(x, jnp.asarray(jnp.inf, x.dtype))
+        return Point(problem.start, jnp.asarray(jnp.inf, problem.start.dtype))
 
-    def init_memory(self, problem: Any) -> Any:
+    def init_memory(self, problem: Problem) -> Any:
         """Start without a correction."""
-        return jnp.zeros_like(self.init(problem, jax.random.key(0)).x)
+        return jnp.zeros_like(problem.start)
 
     def round(self, federation: Federation, state: Point, r: Any) -> Point:
         """Run one sweep."""
@@ -67,7 +66,7 @@ class Found(NamedTuple):
     cost: Cost
 
 
-def distance_to_all(problem: Any, engine: Any, key: jax.Array) -> Found:
+def distance_to_all(problem: Problem, engine: Any, key: jax.Array) -> Found:
     """Return the distance from the problem's x0 to the intersection of its clients' sets."""
     start = np.asarray(problem.x0, float)
     close = CLOSE * (1 + np.linalg.norm(start)) * float(np.min(problem.client_weights))

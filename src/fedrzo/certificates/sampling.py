@@ -80,11 +80,11 @@ class Sampling(Lower):
 
     solves = (Problem,)
 
-    def init(self, problem: Any, key: jax.Array) -> Means:
+    def init(self, problem: Problem, key: jax.Array) -> Means:
         """Start with empty blocks at the problem's x0, which is the point in question."""
         del key
-        x = jnp.asarray(problem.x0, float) if problem.hierarchical else jnp.asarray(problem.x0)
-        start = jnp.asarray(problem.y0, float) if self.federated else None
+        x = problem.start
+        start = problem.start_below if self.federated else None
         return Means(x, start, jnp.zeros((BLOCKS, x.size), x.dtype), jnp.zeros((), x.dtype))
 
     def healthy(self, state: Means) -> Any:

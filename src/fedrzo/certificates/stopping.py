@@ -14,6 +14,8 @@ from fedrzo.certificates.examine import certify
 from fedrzo.certificates.inputs import check_confidence, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
+from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.running.stopping import StopRule
 from fedrzo.support.arguments import told
 from fedrzo.support.columns import RULE_PREFIX
@@ -57,7 +59,7 @@ class Certified(StopRule):
         problem = case.problem
         with problem.precision():
             sampling_program(problem, smoothing, self.batch_size, self.lower)
-        if problem.hierarchical and getattr(problem.loss_fn, "is_blackbox", False):
+        if problem.hierarchical and is_blackbox(problem.loss_fn):
             raise InputError(
                 "stop: the upper loss is a black box, so nothing bounds what the lower level's error does to its gradient, and "
                 "no point would be certified; call fz.certify, or write the loss with jax.numpy"
@@ -68,7 +70,7 @@ class Certified(StopRule):
 class Watch:
     """A stopping rule at work: what the last certificate said, and what all of them cost."""
 
-    def __init__(self, rule: Certified, problem: Any, key: jax.Array, engine: Any, smoothing: float) -> None:
+    def __init__(self, rule: Certified, problem: Problem, key: jax.Array, engine: Any, smoothing: float) -> None:
         self.rule, self.problem, self.engine, self.smoothing = rule, problem, engine, smoothing
         self.key = jax.random.fold_in(key, STREAM)
         self.last: dict[str, int | float] = dict.fromkeys(COSTS, 0) | {

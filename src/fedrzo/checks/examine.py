@@ -9,13 +9,14 @@ from typing import Any
 
 import jax
 
-from fedrzo.checks.constants_report import constants
 from fedrzo.checks.losses import losses
 from fedrzo.checks.parts import data, sets, start
 from fedrzo.checks.report import NOTE, PROBLEM, Finding, Report
+from fedrzo.checks.steepness import steepness
 from fedrzo.checks.trial import trial
 from fedrzo.errors import FedrzoError, InputError
 from fedrzo.methods import METHODS
+from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.start import check_start, feasible_start
@@ -28,13 +29,13 @@ USUAL: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
 ROUNDS = 200
 
 
-def usual_method(problem: Problem) -> Any:
+def usual_method(problem: Problem) -> Method:
     """Return the method that a problem is solved by where none is named."""
     return METHODS[problem.usual](**USUAL)
 
 
 @told(seed="key")
-def check(problem: Any, method: Any = None, rounds: int | None = None, key: int = 0) -> Report:
+def check(problem: Problem, method: Method | None = None, rounds: int | None = None, key: int = 0) -> Report:
     """Look at a problem before it is solved: shapes, sizes, sets, the loss, the lower level, a few rounds and their cost.
 
     Args:
@@ -67,18 +68,18 @@ def check(problem: Any, method: Any = None, rounds: int | None = None, key: int 
     return report(tuple(findings))
 
 
-def _looks(problem: Any, method: Any, rounds: int, key: int) -> Iterator[Callable[[], list[Finding]]]:
+def _looks(problem: Problem, method: Method, rounds: int, key: int) -> Iterator[Callable[[], list[Finding]]]:
     """Yield what is to be looked at; later looks rely on earlier ones having gone well."""
     yield lambda: start(problem)
     yield lambda: data(problem, method)
-    moved: list[Any] = []
+    moved: list[Problem] = []
     yield lambda: moved.append(feasible_start(problem)) or []  # type: ignore[func-returns-value]
     [problem] = moved
     yield lambda: sets(problem, method)
     yield lambda: warn_of_long_steps([method], problem, rounds) or []  # type: ignore[func-returns-value]
     yield lambda: check_start(problem, method) or []  # type: ignore[func-returns-value]
     yield lambda: losses(problem, method, key)
-    yield lambda: constants(problem, key)
+    yield lambda: steepness(problem, key)
     yield lambda: trial(problem, method, rounds, key)
 
 

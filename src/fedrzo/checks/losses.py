@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,10 +12,10 @@ import numpy as np
 
 from fedrzo.checks.report import NOTE, OK, PROBLEM, Finding
 from fedrzo.federation.client import Client
-from fedrzo.problems.bilevel import Bilevel
+from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.mistakes import FAR, Values, no_mean, usable
-from fedrzo.problems.two_stage import TwoStage
 
 CLIENTS = 12  # looked at, at most
 SAMPLES = 4  # of each; more where clients are few: all labels alike would hide that a loss mixes samples up
@@ -25,7 +24,7 @@ DIRECTIONS = 3
 SHARP = 1.5  # the power that second differences grow by: 2 where a loss is smooth, 1 across a kink
 
 
-def losses(problem: Any, method: Any, key: int) -> list[Finding]:
+def losses(problem: Problem, method: Method, key: int) -> list[Finding]:
     """Look at the loss at x0, as far from it as the method's smoothing, and farther."""
     smoothing = float(getattr(method, "smoothing", 0.01))
     points = _points(np.asarray(problem.x0), smoothing, key)
@@ -35,7 +34,7 @@ def losses(problem: Any, method: Any, key: int) -> list[Finding]:
     found.append(_mean(values, again, points.dtype))
     if not problem.hierarchical:
         found.append(_shape(values, points.dtype))
-    elif type(problem) is Bilevel:  # of a minimax problem, both levels have one loss
+    elif len(problem.stated) > 1:
         found.append(lower_mean(problem, smoothing, key))
     if again is not None:
         found.append(_repeatable(values, again, problem.dim, smoothing))
@@ -50,46 +49,36 @@ def _points(x: np.ndarray, smoothing: float, key: int) -> np.ndarray:
     return (x + np.array([0 * units[0], *around, FAR * units[0], -FAR * units[0]])).astype(x.dtype)
 
 
-def _look(problem: Any, points: np.ndarray, key: int, lower: bool = False) -> Values:
+def _look(problem: Problem, points: np.ndarray, key: int, lower: bool = False) -> Values:
     clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
-    at = jnp.asarray(points, float if problem.hierarchical else None)
-    found = _values(
-        problem, at, jnp.asarray(clients), jax.random.key(key), _samples(problem, clients.size, lower), lower
-    )
+    at, samples = jnp.asarray(points, problem.dtype), _samples(problem, clients.size, lower)
+    found = _values(problem, at, jnp.asarray(clients), jax.random.key(key), samples, lower)
     return Values(*(None if part is None else np.asarray(part, np.float64) for part in found))
 
 
-def _samples(problem: Any, clients: int, lower: bool) -> int:
-    if isinstance(problem, TwoStage):
+def _samples(problem: Problem, clients: int, lower: bool) -> int:
+    if not problem.takes_batches:
         return 2  # scenarios come one at a time, so that nothing can mix them up, and each takes a lower solve at every point
-    dear = is_blackbox(problem.lower_fn if lower else problem.loss_fn)
+    dear = problem.lower_blackbox if lower else is_blackbox(problem.loss_fn)
     return SAMPLES if dear else max(SAMPLES, IN_ALL // clients)
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5))
-def _values(problem: Any, points: jax.Array, clients: jax.Array, key: jax.Array, samples: int, lower: bool) -> Values:
+def _values(
+    problem: Problem, points: jax.Array, clients: jax.Array, key: jax.Array, samples: int, lower: bool
+) -> Values:
     """Return losses at points x; or of the lower level at x0, at points y."""
-    level = problem.lower_level(jnp.asarray(problem.x0, float)) if lower else problem
-    value = _over_points(level, points)
+    level = problem.lower_level(problem.start) if lower else problem
+    value = level.losses_at(points)
 
     def one(i: jax.Array) -> Values:
         batch = Client.of(level, i).sample(jax.random.fold_in(key, i), samples)
         drawn, *fixed = (batch,) if level.data.fixed is None else batch
         each = jax.tree.map(lambda leaf: leaf[:, None], drawn)
         singles = jax.lax.map(lambda sample: value((sample, *fixed) if fixed else sample), each)
-        return Values(singles, None if isinstance(problem, TwoStage) else value(batch))
+        return Values(singles, value(batch) if problem.takes_batches else None)
 
     return jax.lax.map(one, clients)
-
-
-def _over_points(level: Any, points: jax.Array) -> Callable[[Any], jax.Array]:
-    """Return the function of a batch that gives the loss at each point, with lower solutions where there are any."""
-    if isinstance(level, TwoStage):
-        return lambda batch: jnp.mean(level.implicit(points, batch, level.monitor)[0], axis=1)
-    if isinstance(level, Bilevel):
-        solutions = jax.vmap(level.solve_lower)(points)
-        return lambda batch: jax.vmap(level.value, (0, 0, None))(points, solutions, batch)
-    return lambda batch: jax.vmap(level.value, (0, None))(points, batch)
 
 
 def _finite(values: Values, smoothing: float) -> Finding:
@@ -138,11 +127,11 @@ def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
     return Finding(PROBLEM if found.moves else NOTE, "loss", found.text, facts)
 
 
-def lower_mean(problem: Any, smoothing: float, key: int) -> Finding | None:
+def lower_mean(problem: Problem, smoothing: float, key: int) -> Finding | None:
     """Look at the lower loss in the same way, around y0; what does not change with y has no effect."""
-    points = _points(np.asarray(problem.y0), smoothing, key)
+    points = _points(np.asarray(problem.stated[1].start), smoothing, key)
     values = _look(problem, points, key, lower=True)
-    again = _look(problem, points, key, lower=True) if is_blackbox(problem.lower_fn) else None
+    again = _look(problem, points, key, lower=True) if problem.lower_blackbox else None
     found = _mean(values, again, np.float64)
     return dataclasses.replace(found, about="lower") if found is not None and found.level == PROBLEM else None
 

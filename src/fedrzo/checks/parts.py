@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.checks.report import NOTE, OK, Finding
-from fedrzo.data.client_data import ClientData
-from fedrzo.problems.base import INSIDE
-from fedrzo.problems.map_curvature import measure
+from fedrzo.data.client_data import Sampler
+from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.problems.mistakes import IGNORED, ignores_key
-from fedrzo.problems.two_stage import EMPTY, TwoStage
+from fedrzo.support.pytrees import Layout
 from fedrzo.theory.estimates import ball
 
 UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
 POINTS = 8  # around x0, at which Y is looked at
 
 
-def start(problem: Any) -> list[Finding]:
+def start(problem: Problem) -> list[Finding]:
     """Say what x and y are."""
-    found = [_point("x0", problem.layout)]
-    if problem.hierarchical:
-        found.append(_point("y0", problem.lower_layout))
-    return found
+    return [_point(name, layout) for name, layout in problem.layouts.items()]
 
 
-def _point(name: str, layout: Any) -> Finding:
+def _point(name: str, layout: Layout) -> Finding:
     shapes = [list(shape) for shape in layout.shapes]
     parts = f"{layout.size} number{'s' * (layout.size > 1)}" + (f" in {len(shapes)} arrays" if len(shapes) > 1 else "")
     return Finding(
@@ -37,10 +30,10 @@ def _point(name: str, layout: Any) -> Finding:
     )
 
 
-def data(problem: Any, method: Any) -> list[Finding]:
+def data(problem: Problem, method: Method) -> list[Finding]:
     """Say what clients have, and whether they or a batch are out of proportion."""
-    if not isinstance(problem.data, ClientData):
-        return [_sampler(problem)]
+    if not problem.data.stored:
+        return [_sampler(problem.data)]
     sizes = np.asarray(problem.data.sizes)
     low, high = int(sizes.min()), int(sizes.max())
     facts = {"clients": problem.clients, "smallest": low, "largest": high}
@@ -59,30 +52,28 @@ def data(problem: Any, method: Any) -> list[Finding]:
     return found
 
 
-def _sampler(problem: Any) -> Finding:
-    facts = {"clients": problem.clients}
-    if ignores_key(problem.data):
+def _sampler(sampler: Sampler) -> Finding:
+    facts = {"clients": sampler.clients}
+    if ignores_key(sampler):
         return Finding(NOTE, "Sampler", IGNORED, facts)
-    return Finding(OK, "data", f"{problem.clients} clients, whose samples are drawn when needed", facts)
+    return Finding(OK, "data", f"{sampler.clients} clients, whose samples are drawn when needed", facts)
 
 
-def sets(problem: Any, method: Any) -> list[Finding]:
+def sets(problem: Problem, method: Method) -> list[Finding]:
     """Say which sets there are, and whether Y is empty near x0; that x0 is inside has been seen to before."""
     found = []
     if not problem.sets.free:
         shared = "one set for all clients" if problem.sets.identical else f"{problem.clients} private sets"
         found.append(Finding(OK, "constraint", f"{shared}; they have a point in common", {"kinds": problem.sets.kinds}))
-    if problem.hierarchical and (problem.lower_set is not None or problem.lower_set_fn is not None):
+    if problem.lower_constrained:
         found.append(_lower_set(problem, float(getattr(method, "smoothing", 0.01))))
     return found
 
 
-def _lower_set(problem: Any, radius: float) -> Finding:
+def _lower_set(problem: Problem, radius: float) -> Finding:
     """Look at Y where a method will: as far from x0 as its smoothing."""
     points = jnp.asarray(ball(np.asarray(problem.x0), radius, POINTS, 0), float)
-    violation = _lower_violation if isinstance(problem, TwoStage) else _level_violation
-    broken = np.array([float(violation(problem, x)) for x in points])
-    empty = int(np.sum(broken > (EMPTY if isinstance(problem, TwoStage) else INSIDE)))
+    empty = sum(problem.lower_empty(x) for x in points)
     facts = {"points": POINTS, "empty": empty, "radius": radius}
     if not empty:
         return Finding(
@@ -93,15 +84,3 @@ def _lower_set(problem: Any, radius: float) -> Finding:
         "lower_domain on which it is not, or start elsewhere"
     )
     return Finding(NOTE, "lower_constraint", text, facts)
-
-
-def _lower_violation(problem: Any, x: jax.Array) -> float:
-    moved = copy.copy(problem)
-    moved.x0 = x
-    return measure(moved).violation
-
-
-@jax.jit
-def _level_violation(problem: Any, x: jax.Array) -> jax.Array:
-    level = problem.lower_level(x)
-    return level.sets.violation(0, level.sets.project(0, jnp.asarray(problem.y0, float)))

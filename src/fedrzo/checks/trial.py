@@ -14,7 +14,8 @@ from fedrzo.checks.report import NOTE, OK, PROBLEM, Finding
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import DivergedError
 from fedrzo.federation.protocol import Cost
-from fedrzo.methods.base import AUTO
+from fedrzo.methods.base import AUTO, Method
+from fedrzo.problems.base import Problem
 from fedrzo.results.figure import bytes_unit
 from fedrzo.running.job import trouble
 
@@ -43,17 +44,19 @@ class Tried:
     each: float
 
 
-def trial(problem: Any, method: Any, rounds: int, key: int) -> list[Finding]:
+def trial(problem: Problem, method: Method, rounds: int, key: int) -> list[Finding]:
     """Try a few rounds, and predict what all of them will cost."""
     if rounds == 0:
         return []
     searched = getattr(method, "stepsize", None) == AUTO
-    tried = _try(problem, dataclasses.replace(method, stepsize=TINY) if searched else method, rounds, key)
+    if searched:
+        method = dataclasses.replace(method, stepsize=TINY)  # type: ignore[type-var]
+    tried = _try(problem, method, rounds, key)
     outcome = _outcome(tried, min(rounds, ROUNDS), searched)
     return [outcome] if tried.trouble is not None else [outcome, _prediction(tried, rounds, searched)]
 
 
-def _try(problem: Any, method: Any, rounds: int, key: int) -> Tried:
+def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
     """Run the first rounds, which compiles what the run itself will use, and some later ones, whose costs may differ."""
     began = time.perf_counter()
     with warnings.catch_warnings():

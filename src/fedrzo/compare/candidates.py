@@ -61,7 +61,7 @@ class Setting:
     @classmethod
     def of(cls, problem: Any) -> Setting:
         """Read them off a problem."""
-        sizes = [int(min(data.sizes)) for data in _datas(problem) if hasattr(data, "sizes")]
+        sizes = [int(min(level.data.sizes)) for level in problem.stated if level.data.stored]
         return cls(problem, min([BATCH, *sizes]))
 
     @property
@@ -82,10 +82,6 @@ class Setting:
             with self.problem.precision():
                 smoothness = float(lower_level(self.problem).smoothness)
         return float(f"{0.5 / smoothness:.3g}")
-
-
-def _datas(problem: Any) -> list[Any]:
-    return [getattr(problem, name) for name in ("data", "lower_data") if hasattr(problem, name)]
 
 
 def _fedzo(s: Setting) -> Method:

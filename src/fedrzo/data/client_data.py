@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,9 @@ class ClientData:
         fixed: optional, one pytree per client (all of one shape) that accompanies every batch: a loss then receives
             `(samples, fixed_i)` as its batch.
     """
+
+    stored: Literal[True] = True  # whether clients have a number of samples, all of which can be asked for
+    full_batch = "full"  # the batch size of one pass over what a client has
 
     def __init__(self, clients: Sequence[PyTree], fixed: Sequence[PyTree] | None = None) -> None:
         clients = _check_clients(clients)
@@ -112,6 +115,10 @@ class ClientData:
         rows = jnp.asarray(self.offsets)[client] + jnp.arange(self.equal_size, dtype=jnp.int32)
         return self._batch(rows, client)
 
+    def everything_of(self, client: Any) -> PyTree:
+        """Return all samples of one client as one batch; as a `Whole` where sizes differ."""
+        return Whole(self, client) if self.equal_size is None else self.whole(client)
+
     def padded(self, client: Any) -> tuple[PyTree, tuple, Any]:
         """Return all samples of one client, brought to the length of the longest by repeating the last; `fixed`; its size."""
         size = jnp.asarray(self.sizes)[client]
@@ -183,6 +190,11 @@ class Sampler:
         evaluation: samples per client, drawn once from a fixed key, over which losses are monitored.
     """
 
+    stored: Literal[False] = False
+    identical: Literal[False] = False
+    fixed = None
+    equal_size = None
+
     def __init__(self, fn: Callable[[jax.Array, Any], PyTree], clients: int, evaluation: int = 1024) -> None:
         if not callable(fn):
             raise InputError(f"Sampler: fn is {type(fn).__name__}, not a function; pass fn(key, client_id)")
@@ -194,8 +206,16 @@ class Sampler:
         self.fn = fn
         self.clients = clients
         self.evaluation = evaluation
-        self.fixed = None
-        self.equal_size = None
+
+    @property
+    def full_batch(self) -> int:
+        """How many samples stand for all that a client could draw."""
+        return self.evaluation
+
+    @property
+    def samples(self) -> int:
+        """How many samples one pass over all clients takes."""
+        return self.clients * self.evaluation
 
     def __repr__(self) -> str:
         return f"Sampler({getattr(self.fn, '__name__', 'fn')}, {self.clients} clients)"
@@ -224,7 +244,7 @@ class Sampler:
         """Return this sampler: what it draws has the precision it was drawn in."""
         return self
 
-    def monitor(self, client_id: Any) -> PyTree:
+    def everything_of(self, client_id: Any) -> PyTree:
         """Return the fixed batch over which this client's loss is monitored."""
         key = jax.random.fold_in(jax.random.key(20_230_913), client_id)
         return self.sample(key, client_id, client_id, self.evaluation)

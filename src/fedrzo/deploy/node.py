@@ -26,7 +26,6 @@ from fedrzo.engines.messages.wire import pack, unpack
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Roots, private_key
 from fedrzo.methods.base import Method
-from fedrzo.problems.monitor import worst_distance
 from fedrzo.problems.start import check_start
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.problem_file import UserFile
@@ -112,8 +111,8 @@ class Seat:
         self._recall()
         self.node.kept = None  # points of an earlier run are no points of this one
         self._remember()
-        distance = float(worst_distance(self.node.problem, jnp.asarray(self.problem.x0)))
-        samples = None if not hasattr(self.problem.data, "sizes") else int(self.problem.data.sizes[0])
+        distance = float(self.node.problem.worst_distance(jnp.asarray(self.problem.x0)))
+        samples = int(self.problem.data.sizes[0]) if self.problem.data.stored else None
         heard = [str(warning.message) for warning in caught]
         return pack({"client": self.id, "samples": samples, "distance": distance, "warnings": heard}, None)
 

@@ -6,7 +6,6 @@ them for their shapes alone, and nothing that it computes from them enters a run
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedrzo.data.client_data import ClientData, Sampler
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import set_family
-from fedrzo.problems.bilevel import Bilevel
 from fedrzo.running.problem_file import UserFile
 from fedrzo.support.pytrees import traced
 
@@ -36,7 +34,7 @@ class OwnSampler(Sampler):
     def monitor(self, client_id: Any) -> Any:
         """Return the batch over which this node's client is monitored."""
         del client_id
-        return super().monitor(self.client_id)
+        return super().everything_of(self.client_id)
 
 
 def client_id(settings: Settings, clients: int) -> int:
@@ -52,12 +50,11 @@ def client_id(settings: Settings, clients: int) -> int:
 
 def own_part(file: UserFile, settings: Settings, client: int) -> Any:
     """Return the problem of one node: its own data and its own set."""
-    stand_in, problem = file.problem, copy.copy(file.problem)
-    problem.data = _data(file, "client_data", stand_in.data, settings, client)
-    if isinstance(stand_in, Bilevel) and isinstance(problem, Bilevel):
-        problem.lower_data = problem.data
-        if stand_in.lower_data is not stand_in.data or hasattr(file.module, "client_lower_data"):
-            problem.lower_data = _data(file, "client_lower_data", stand_in.lower_data, settings, client)
+    stand_in, lower = file.problem, file.problem.stated[-1].data
+    data = below = _data(file, "client_data", stand_in.data, settings, client)
+    if lower is not stand_in.data or hasattr(file.module, "client_lower_data"):
+        below = _data(file, "client_lower_data", lower, settings, client)
+    problem = stand_in.with_data(data, below)
     problem.sets = _sets(file, settings)
     problem.client_weights = np.ones(1)
     problem.test, problem.metrics = None, ()  # the server has those
@@ -80,12 +77,10 @@ def prepared(method: Method, problem: Any, file: UserFile) -> Method:
 
     The server and every node call this with the same file, so that all have the same numbers.
     """
-    known = isinstance(problem, Bilevel) and None not in (problem.modulus, problem.smoothness)
+    known = problem.hierarchical and None not in problem.given
     found = method.prepare(problem)
     if not known and repr(found) != repr(method):
-        wanted = (
-            "modulus= and smoothness= of the problem" if isinstance(problem, Bilevel) else "constants= of the method"
-        )
+        wanted = "modulus= and smoothness= of the problem" if problem.hierarchical else "constants= of the method"
         raise InputError(
             f"{file.path.name}: {type(method).__name__} needs constants that would be estimated from all clients' data, which "
             f"nobody has here; give {wanted}"

@@ -261,7 +261,7 @@ def take_coded_steps(
 def check_batch_size(batch_size: Any, data: Any) -> None:
     """Refuse a batch size that these data cannot serve."""
     if batch_size == FULL:
-        if not hasattr(data, "sizes"):
+        if not data.stored:
             raise InputError('batch_size: found "full", but a Sampler has no full batch; pass a whole number')
         return
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:

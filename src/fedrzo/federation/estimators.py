@@ -116,7 +116,7 @@ def measure_noise(problem: Any, x: np.ndarray, smoothing: float, draws: int = 8)
         exact.append(np.subtract(*(sides := _both_sides(value, x, v, batch, np.dtype(np.float64)))))
         values.append(sides[0])
     statistical = scale * float(np.sqrt(np.mean(np.square(exact))))
-    if getattr(problem.loss_fn, "is_blackbox", False):
+    if problem.whole:
         spacing = np.spacing(np.abs(np.array(values, x.dtype)))
         return Noise(statistical, scale * float(np.mean(spacing)) / np.sqrt(6))  # two roundings, each uniform
     return Noise(statistical, scale * float(np.sqrt(np.mean(np.subtract(rough, exact) ** 2))))

@@ -1,6 +1,6 @@
 """Methods: one file per published method, named after it."""
 
-from fedrzo.methods.base import Method, State, at, method, static
+from fedrzo.methods.base import Method, State, at, batch, checked, method, static
 from fedrzo.methods.decomfl import DeComFL
 from fedrzo.methods.fedac import FedAC
 from fedrzo.methods.fedavg import FedAvg
@@ -20,6 +20,7 @@ from fedrzo.methods.scaffnew import Scaffnew
 from fedrzo.methods.scaffold import Scaffold
 from fedrzo.methods.simfbo import SimFBO
 from fedrzo.methods.zsol import ZSOL
+from fedrzo.support.numbers import constant, count, positive, whole
 
 METHODS: dict[str, type[Method]] = {
     cls.__name__: cls
@@ -72,6 +73,12 @@ __all__ = [
     "SimFBO",
     "State",
     "at",
+    "batch",
+    "checked",
+    "constant",
+    "count",
     "method",
+    "positive",
     "static",
+    "whole",
 ]

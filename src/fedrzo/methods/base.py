@@ -17,6 +17,7 @@ from fedrzo.federation.client import FULL, check_batch_size
 from fedrzo.federation.protocol import Federation
 from fedrzo.methods.guards import guard
 from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.arguments import named
 from fedrzo.support.numbers import Schedule, count, positive
@@ -120,14 +121,10 @@ class Method:
                 f"problem: found {type(problem).__name__}; {type(self).__name__} solves {wanted}: use a method such as "
                 f"fz.{problem.usual}"
             )
-        if jax.tree_util.all_leaves([problem]):  # so it cannot be an argument of compiled code
-            found, base = (cls.__name__ for cls in type(problem).__mro__[:2])
-            raise InputError(
-                f"problem: found {found}, a class of your own; write a function that returns fz.{base}(...)"
-            )
+        problem.check_attributes()
         if not self.handles_constraints and not problem.sets.free:
             raise InputError(f"constraint: {type(self).__name__} handles no constraints; use fz.FedRZOnn, or drop them")
-        if self.needs_gradients and getattr(problem.loss_fn, "is_blackbox", False):
+        if self.needs_gradients and is_blackbox(problem.loss_fn):
             raise InputError(f"loss: {type(self).__name__} needs gradients, a black box has none; use fz.FedRZOnn")
         check_batch_size(getattr(self, "batch_size", 1), problem.data)
 

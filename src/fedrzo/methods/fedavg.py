@@ -175,6 +175,6 @@ class FedAvg(LocalSGD):
 
 def _samples(data: Any, client: Any) -> Any:
     """Return how many samples a client has."""
-    if not hasattr(data, "sizes"):
+    if not data.stored:
         raise InputError("epochs: found a number, but a Sampler has no end to pass over; pass local_steps")
     return jnp.asarray(data.sizes)[client]

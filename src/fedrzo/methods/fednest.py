@@ -16,7 +16,6 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full
-from fedrzo.problems.bilevel import Minimax
 from fedrzo.problems.curvature import lower_level
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
@@ -43,7 +42,7 @@ class Nested(HypergradientMethod):
 
     def prepare(self, problem: Any) -> Any:
         """Note whether the indirect term vanishes, and set the series' step to 1/l where none was given."""
-        minimax, step = isinstance(problem, Minimax), self.neumann_stepsize
+        minimax, step = problem.zero_sum, self.neumann_stepsize
         if step is None and not minimax:
             step = 1 / lower_level(problem).smoothness
         return dataclasses.replace(self, minimax=minimax, neumann_stepsize=step)  # type: ignore[type-var]

@@ -73,7 +73,7 @@ class FedRZO(Method):
 
     def precision_of(self, problem: Any) -> Any:
         """Return the type of x."""
-        return jnp.result_type(float) if getattr(problem, "hierarchical", False) else jnp.asarray(problem.x0).dtype
+        return problem.start.dtype
 
     def for_cohort(self, problem: Problem, size: int) -> Any:
         """Return this method, wrapped where its rounds travel as scalars."""

@@ -19,6 +19,7 @@ from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, batch, checked, method, stepsize_or_auto
 from fedrzo.methods.fedrzo import WAYS, FedRZO
+from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage, check_solver
 from fedrzo.support.numbers import Schedule, constant, count
 
@@ -54,7 +55,7 @@ class FedRZO2s(FedRZO):
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""
         super().check(problem)
         self.solver.check(*problem.hardest())
-        problem.try_solver(self.solver)
+        try_solver(problem, self.solver)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 4, lines 2-10."""
@@ -91,7 +92,7 @@ class FedRZO2s(FedRZO):
         Algorithm 5 is meant to take more steps the longer a run goes on: it is looked at as in a run of some length.
         """
         iterations = max(int(iterations_before(self.local_steps, rounds)), LONG_RUN)
-        error, share = problem.left_by(self.solver, np.asarray(x), iterations)
+        error, share = left_by(problem, self.solver, np.asarray(x), iterations)
         if (error <= float(self.smoothing) and share <= FRACTION) or (np.isinf(error) and not problem.modulus > 0):
             return None  # well; or warned of before the run, since the map is not monotone
         return (

@@ -102,13 +102,13 @@ class FedRZObl(LowerClosing, FedRZO):
         """Refuse combinations that cannot work, before anything starts."""
         super().check(problem)
         check_solves(self.lower, problem)
-        if self.closing and getattr(problem.lower_fn, "is_blackbox", False):
+        if self.closing and problem.lower_blackbox:
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
 
     def prepare(self, problem: Any) -> FedRZObl:
         """Estimate the lower level's constants where they are needed and not given."""
         needed = self.closing or hasattr(self.lower, "constants")
-        if self.constants is not None or not needed or getattr(problem.lower_fn, "is_blackbox", False):
+        if self.constants is not None or not needed or problem.lower_blackbox:
             return self
         constants = lower_level(problem)
         lower = self.lower

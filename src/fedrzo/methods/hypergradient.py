@@ -21,6 +21,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client, check_batch_size
 from fedrzo.methods.base import Method, at
 from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.black_box import is_blackbox
 
 PyTree = Any
 
@@ -131,8 +132,8 @@ class HypergradientMethod(Method):
     def check(self, problem: Any) -> None:
         """Refuse what is outside these methods' assumptions, naming the one that is not."""
         name = type(self).__name__
-        if isinstance(problem, Bilevel):
-            if problem.lower_set is not None or problem.lower_set_fn is not None:
+        if isinstance(problem, self.solves):
+            if problem.lower_constrained:
                 raise InputError(f"lower_constraint: {name} needs an unconstrained lower level; use fz.FedRZObl")
             if problem.lower_domain is not None:
                 raise InputError(
@@ -141,7 +142,7 @@ class HypergradientMethod(Method):
             if not problem.sets.free:
                 raise InputError(f"constraint: {name} handles no constraints; use fz.FedRZObl, or drop them")
             for level, loss in (("loss", problem.loss_fn), ("lower", problem.lower_fn)):
-                if getattr(loss, "is_blackbox", False):
+                if is_blackbox(loss):
                     raise InputError(f"{level}: {name} needs gradients, a black box has none; use fz.FedRZObl")
         super().check(problem)
         check_batch_size(getattr(self, "batch_size", 1), problem.lower_data)
@@ -154,7 +155,7 @@ class HypergradientMethod(Method):
 def check_full(batch_size: int | str, problem: Any, argument: str) -> None:
     """Refuse a full batch of data that are drawn on demand."""
     for data in (problem.data, problem.lower_data):
-        if batch_size == FULL and not hasattr(data, "sizes"):
+        if batch_size == FULL and not data.stored:
             raise InputError(f'{argument}: found "full", but a Sampler has no full batch; pass a whole number')
 
 

@@ -19,6 +19,7 @@ from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, batch, checked, method
 from fedrzo.problems.bilevel import Minimax
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
@@ -93,7 +94,7 @@ class LocalSGDA(Method):
 
     def check(self, problem: Any) -> None:
         """Refuse what is no minimax problem, or has no gradients."""
-        if isinstance(problem, Minimax) and getattr(problem.loss_fn, "is_blackbox", False):
+        if isinstance(problem, self.solves) and is_blackbox(problem.loss_fn):
             raise InputError(
                 "loss: LocalSGDA needs gradients, a black box has none; use fz.FedRZObl with lower=fz.FedRZOnn(...)"
             )

@@ -138,12 +138,11 @@ def check_solves(method: Any, problem: Any) -> None:
     """Refuse a method that cannot solve the lower level of this problem."""
     name = type(method).__name__
     check_batch_size(getattr(method, "batch_size", 1), problem.lower_data)
-    if method.needs_gradients and getattr(problem.lower_fn, "is_blackbox", False):
+    if method.needs_gradients and problem.lower_blackbox:
         raise InputError(
             f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False"
         )
-    constrained = problem.lower_set is not None or problem.lower_set_fn is not None
-    if constrained and not method.handles_constraints:
+    if problem.lower_constrained and not method.handles_constraints:
         raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
 
 
@@ -171,6 +170,11 @@ class Start(NamedTuple):
 
     x0: jax.Array
     curvature: Any = None
+
+    @property
+    def start(self) -> jax.Array:
+        """The starting point, in the type it is computed in."""
+        return self.x0
 
 
 def curvature_at(problem: Any) -> Any:
@@ -227,4 +231,4 @@ class LowerClosing:
     @staticmethod
     def closing_batch(client: Client) -> int | str:
         """Return the batch of the closing gradient: all samples, or many where they are drawn on demand."""
-        return "full" if hasattr(client.level.data, "sizes") else client.level.data.evaluation
+        return client.level.data.full_batch

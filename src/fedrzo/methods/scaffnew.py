@@ -18,7 +18,7 @@ from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, State, at, batch, checked, method
 from fedrzo.methods.lower import Plan
-from fedrzo.problems.curvature import Constants, client_smoothness, single_level
+from fedrzo.problems.curvature import StepConstants, client_smoothness, single_level
 from fedrzo.support.numbers import Schedule, constant, count
 
 # Where the common coin branches off the key of a call; larger than any client's id, whose keys branch off there too.
@@ -82,7 +82,7 @@ class Scaffnew(Method):
             return self.probability
         return jnp.minimum(jnp.sqrt(self.gamma * self.known().modulus), 1.0)
 
-    def known(self) -> Constants:
+    def known(self) -> StepConstants:
         """Return the constants, or say that there are none."""
         if self.constants is None:
             raise InputError(

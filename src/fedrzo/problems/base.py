@@ -1,7 +1,8 @@
-"""The four classes of problems that a federation of clients can be asked to solve.
+"""What all problems share: the class `Problem`.
 
 `Nonsmooth` is the paper's (FL_nn), `Bilevel` (FL_bl), `Minimax` (FL_mm) and `TwoStage` (FL_2s). A problem holds one loss, the
-clients' data and their private sets; x (and y) may be any pytree, of which methods see one flat vector.
+clients' data and their private sets; x (and y) may be any pytree, of which methods see one flat vector. A class of your own is
+a subclass of the one whose methods can solve it, and answers differently what differs (see `questions.py`), most often `value`.
 """
 
 from __future__ import annotations
@@ -9,21 +10,31 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.data.client_data import Sampler, check_numbers
+from fedrzo.data.client_data import check_numbers
 from fedrzo.errors import InputError
-from fedrzo.problems.black_box import is_blackbox, telling
+from fedrzo.problems.black_box import telling
 from fedrzo.problems.captures import notice
-from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
-from fedrzo.problems.monitor import mean_loss, worst_distance
+from fedrzo.problems.inputs import (
+    Data,
+    Loss,
+    PyTree,
+    check_data,
+    client_weights,
+    flat_start,
+    set_family,
+)
+from fedrzo.problems.monitor import CLIENTS_AT_A_TIME, mean_loss
+from fedrzo.problems.questions import Questions
 from fedrzo.support.arguments import check_function, check_functions
 from fedrzo.support.columns import taken
+from fedrzo.support.pytrees import register
 
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
@@ -38,15 +49,21 @@ def columns(
     return found
 
 
-class Problem:
-    """What the four classes share: x, the clients' data and sets, their weights, and what is monitored."""
+class Problem(Questions):
+    """What all classes share: x, the clients' data and sets, their weights, what is monitored, and what others ask.
 
+    Every subclass is a pytree: what `arrays` names is traced, all other attributes are static, so that they must be hashable.
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("data", "x0", "sets", "client_weights", "test")
     copies = 1
     nested = False
-    hierarchical = False
-    usual = "FedRZOnn"  # the method to take where none is named
-    measured_gradients = 0  # that measuring a lower level's constants took
+    monitored: tuple[tuple[str, Callable], ...] = ()  # other losses to monitor
     follows_projection = False  # whether the loss at the projection of x is monitored too
+
+    def __init_subclass__(cls) -> None:
+        """Make each class a pytree; of one that was pickled whole, `arrays` is known only later."""
+        register(cls, lambda: cls.arrays)
 
     def __init__(
         self,
@@ -71,10 +88,21 @@ class Problem:
             raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
         self.name = name or type(self).__name__
 
+    def check_attributes(self) -> None:
+        """Refuse attributes that compiled code can neither trace nor compare: arrays that a class of the user's did not name."""
+        for name, value in vars(self).items():
+            try:
+                hash(None if name in self.arrays else value)
+            except TypeError:
+                raise InputError(
+                    f"problem: {type(self).__name__}.{name} is of type {type(value).__name__}, which cannot be hashed; name it "
+                    "in `arrays` if it holds arrays, or keep a tuple"
+                ) from None
+
     def __repr__(self) -> str:
         kind = type(self).__name__
         name = "" if self.name == kind else f"{self.name}: "
-        below = f", {self.lower_layout.size} below" if hasattr(self, "lower_layout") else ""
+        below = "".join(f", {layout.size} below" for layout in list(self.layouts.values())[1:])
         own = (
             ""
             if self.sets.free
@@ -93,17 +121,11 @@ class Problem:
         return self.data.clients
 
     @property
-    def whole(self) -> bool:
-        """Whether the loss gets a client's samples in one batch wherever it is to get all of them: a black box."""
-        return is_blackbox(self.loss_fn)
-
-    @property
     def functions(self) -> dict[str, Callable]:
         """The functions that the problem was stated with, by the names of their arguments."""
         found = {name.removesuffix("_fn"): value for name, value in vars(self).items() if callable(value)}
-        for name, data in (("data", self.data), ("lower_data", getattr(self, "lower_data", None))):
-            found |= {name: data.fn} if isinstance(data, Sampler) else {}
-        return found | dict(self.metrics) | dict(getattr(self, "monitored", ()))
+        found |= {level.source: level.data.fn for level in self.stated if not level.data.stored}
+        return found | dict(self.metrics) | dict(self.monitored)
 
     @contextlib.contextmanager
     def precision(self) -> Iterator[None]:
@@ -113,30 +135,28 @@ class Problem:
         do not find any more, such as a global that has changed, are not used again.
         """
         notice(self.functions)
-        wide = self.hierarchical or self.layout.dtype == np.float64
-        with telling(), jax.enable_x64(bool(wide or jax.config.read("jax_enable_x64"))):
+        with telling(), jax.enable_x64(bool(self.dtype == np.float64 or jax.config.read("jax_enable_x64"))):
             yield
-
-    def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
-        """Return the loss of one batch at a flat x."""
-        return self.loss_fn(self.layout.unravel(x), batch)
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v); both points go in one call, which a vectorised black box can exploit."""
         plus, minus = jax.vmap(self.value, in_axes=(0, None))(jnp.stack([x + v, x - v]), batch)
         return plus - minus
 
-    def moved_to(self, x0: np.ndarray) -> Any:
+    def moved_to(self, x0: np.ndarray) -> Self:
         """Return this problem with another starting point, a flat vector."""
         moved = copy.copy(self)
         moved.x0 = x0
         return moved
 
-    def as_stated(self) -> Any:
-        """Return this problem without what was measured of it: rounding may differ between machines."""
-        return self
+    def with_data(self, data: Data, lower_data: Data) -> Self:
+        """Return this problem with other data."""
+        del lower_data
+        other = copy.copy(self)
+        other.data = data
+        return other
 
-    def part(self, clients: Sequence[int]) -> Any:
+    def part(self, clients: Sequence[int]) -> Self:
         """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""
         part = copy.copy(self)
         part.data, part.sets = self.data.part(clients), self.sets.part(clients)
@@ -162,7 +182,7 @@ class Problem:
         sets.warn_of_error("constraint", error, allowed)
         return found
 
-    def following_projection(self) -> Any:
+    def following_projection(self) -> Self:
         """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""
         if self.sets.free:
             return self
@@ -179,9 +199,16 @@ class Problem:
         """Return an accurate lower-level solution for each row, where there is one."""
         return [self.lower_solution(jnp.asarray(point)) for point in points]
 
+    def worst_distance(self, x: jax.Array) -> jax.Array:
+        """Return the largest distance from x to a client's set."""
+        if self.sets.free:
+            return jnp.zeros((), x.dtype)
+        clients = jnp.arange(1 if self.sets.identical else self.clients)
+        return jnp.max(jax.lax.map(lambda i: self.sets.distance(i, x), clients, batch_size=CLIENTS_AT_A_TIME))
+
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
-        row = {"loss": mean_loss(self, x), "feasibility": worst_distance(self, x)}
+        row = {"loss": mean_loss(self, x), "feasibility": self.worst_distance(x)}
         if self.test is not None:
             row["test_loss"] = self.value(x, self.test)
             row |= {name: jnp.asarray(metric(self.layout.unravel(x), self.test)) for name, metric in self.metrics}

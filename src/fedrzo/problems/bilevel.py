@@ -2,117 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import sets
+from fedrzo import vi
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.base import INSIDE, Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.curvature import check_sign
+from fedrzo.problems.curvature import check_sign, lower_level
 from fedrzo.problems.inputs import (
     Data,
     Loss,
     PyTree,
     check_data,
     check_loss,
-    flat_set,
-    flat_start,
-    lower_constant,
     one_sample,
 )
-from fedrzo.problems.lower_level import LowerLevel, check_descent
+from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss, check_descent
 from fedrzo.problems.minimise import minimise, numeric_gradient
-from fedrzo.problems.monitor import mean_gradient, mean_loss, worst_distance
-from fedrzo.support.arguments import call_user, check_function, named
-from fedrzo.support.pytrees import traced
+from fedrzo.problems.monitor import mean_gradient, mean_loss
+from fedrzo.problems.questions import BY_SERVER, Stated
+from fedrzo.support.arguments import check_function, named
 
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
 
 
-class Hierarchical(Problem):
-    """What problems with a lower level share: y, its sets, and the constants of the lower level."""
-
-    hierarchical = True
-    usual = "FedRZObl"
-
-    def _set_lower(
-        self,
-        y0: PyTree,
-        lower_constraint: Any,
-        lower_domain: Any,
-        modulus: float | None,
-        smoothness: float | None,
-    ) -> None:
-        self.lower_layout, self.y0 = flat_start(y0, "y0")
-        if isinstance(lower_constraint, type):
-            raise InputError(
-                f"lower_constraint: found the class {lower_constraint.__name__}; pass a set, such as fz.sets.Box(-1, 1)"
-            )
-        self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
-        self.lower_set = None
-        if lower_constraint is not None and self.lower_set_fn is None:
-            self.lower_set = flat_set(lower_constraint, y0, self.lower_layout, "lower_constraint")
-        self.lower_domain = None
-        if lower_domain is not None:
-            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), self.layout, "lower_domain")
-        mu, L = self.given = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
-        if mu is not None and L is not None and mu > L:
-            raise InputError(
-                f"modulus: found {modulus}, above smoothness {smoothness}; no function is more convex than it is smooth: check "
-                "both, or leave them out to have them estimated"
-            )
-
-    @property
-    def estimated(self) -> bool:
-        """Whether a constant of the lower level is measured, since the user did not give both."""
-        return None in self.given
-
-    @property
-    def modulus(self) -> float | None:
-        """The mu that the user gave."""
-        return self.given[0]
-
-    @property
-    def smoothness(self) -> float | None:
-        """The L that the user gave."""
-        return self.given[1]
-
-    def value(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:  # type: ignore[override]
-        """Return the upper loss of one batch at flat x and y."""
-        return self.loss_fn(self.layout.unravel(x), self.lower_layout.unravel(y), batch)
-
-    def lower_set_at(self, x: jax.Array, *scenario: Any) -> sets.Set:
-        """Return Y(x), or Y(x, xi), as a set of flat vectors."""
-        if self.lower_set_fn is None:
-            return sets.Reals() if self.lower_set is None else self.lower_set
-        call = "lower_constraint(x, xi)" if scenario else "lower_constraint(x)"
-        found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(x), *scenario)
-        return flat_set(
-            found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), self.lower_layout, "lower_constraint"
-        )
-
-    def feasible_lower(self) -> np.ndarray:
-        """Return where lower solves start, moved into the lower set if need be."""
-        return self.y0
-
-    def check_lower(self) -> None:
-        """Refuse, or warn of, a lower level that is not what it should be, at x0; called before the first round."""
-
-    def into_domain(self, x: jax.Array) -> jax.Array:
-        """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""
-        return x if self.lower_domain is None else self.lower_domain.project(x)
-
-
-LOWER = ("y0", "lower_set", "lower_domain")
-
-
-@traced("data", "x0", "sets", "client_weights", "test", "lower_data", *LOWER)
-class Bilevel(Hierarchical):
+class Bilevel(WithLowerLoss):
     """Minimise the mean upper loss at (x, y(x)), where y(x) minimises the mean lower loss over Y(x).
 
     Args:
@@ -135,7 +55,11 @@ class Bilevel(Hierarchical):
         name: how the problem is called in tables.
     """
 
-    convexity = ("lower", "convex")  # the argument that is to bend upwards in y, and how that is called
+    arrays = (*Problem.arrays, "lower_data", "y0", "lower_set", "lower_domain")
+    theorem = "bilevel"
+    usual = "FedRZObl"
+    lower_solved_by = BY_SERVER
+    convexity = ("lower", "convex")
 
     @named
     def __init__(
@@ -168,7 +92,28 @@ class Bilevel(Hierarchical):
             )
         self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
 
-    def part(self, clients: Sequence[int]) -> Bilevel:
+    @property
+    def stated(self) -> tuple[Stated, ...]:
+        """Both losses: the upper one in x, at y0, and the lower one in y, at x0."""
+
+        def trees(y: Any) -> tuple[PyTree, PyTree]:
+            return self.layout.unravel(self.into_domain(self.start)), self.lower_layout.unravel(y)
+
+        lower = Stated("lower", self.lower_fn, self.lower_data, "lower_data", self.lower_layout, self.y0, trees)
+        return (*super().stated, lower)
+
+    @property
+    def lower_blackbox(self) -> bool:  # type: ignore[override]
+        """Whether the lower loss has no gradients."""
+        return is_blackbox(self.lower_fn)
+
+    def with_data(self, data: Data, lower_data: Data) -> Self:
+        """Return this problem with other data."""
+        other = super().with_data(data, lower_data)
+        other.lower_data = lower_data
+        return other
+
+    def part(self, clients: Sequence[int]) -> Self:
         """Return this problem with the data and the sets of some clients alone."""
         part = super().part(clients)
         part.lower_data = part.data if self.lower_data is self.data else self.lower_data.part(clients)
@@ -193,39 +138,71 @@ class Bilevel(Hierarchical):
         level = self.lower_level(x)
 
         def gradient(y: jax.Array) -> jax.Array:
-            if getattr(self.lower_fn, "is_blackbox", False):
+            if self.lower_blackbox:
                 return numeric_gradient(lambda y: mean_loss(level, y), y)
             return mean_gradient(level, y)
 
-        return minimise(gradient, lambda y: level.sets.project(0, y), jnp.asarray(self.y0, float), ACCURATE)
+        return minimise(gradient, lambda y: level.sets.project(0, y), self.start_below, ACCURATE)
+
+    def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array]]:
+        """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it."""
+        solutions = jax.vmap(self.solve_lower)(points)
+        return lambda batch: (jax.vmap(self.value, (0, 0, None))(points, solutions, batch), solutions)
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x, with an accurate lower-level solution."""
         x = jnp.asarray(x, float)
         y = self.solve_lower(x)
-        row = {"loss": mean_loss(self, x, y), "feasibility": worst_distance(self, x)}
+        row = {"loss": mean_loss(self, x, y), "feasibility": self.worst_distance(x)}
         if self.test is not None:
             row["test_loss"] = self.value(x, y, self.test)
             trees = self.layout.unravel(x), self.lower_layout.unravel(y)
             row |= {name: jnp.asarray(metric(*trees, self.test)) for name, metric in self.metrics}
         return row
 
-    def check_lower(self) -> None:
-        """Try both losses and Y at x0, before the first round."""
-        x, y = jnp.asarray(self.x0, float), jnp.asarray(self.y0, float)
-        trees = self.layout.unravel(x), self.lower_layout.unravel(y)
-        check_loss(self.loss_fn, "loss", "loss(x, y, batch)", *trees, one_sample(self.data))
-        trees = self.layout.unravel(self.into_domain(x)), trees[1]
-        check_loss(self.lower_fn, "lower", "lower(x, y, batch)", *trees, one_sample(self.lower_data))
+    def try_losses(self) -> float:
+        """Try both losses at x0 and y0, before the first round."""
+        values = [
+            check_loss(
+                level.loss, level.argument, f"{level.argument}(x, y, batch)", *level.trees(jnp.asarray(level.start, float)),
+                one_sample(level.data),
+            )
+            for level in self.stated
+        ]  # fmt: skip
         if self.lower_descent is not None:
-            check_descent(self)
+            check_descent(self, self.lower_descent)
+        self.check_curvature()
+        return values[0]
+
+    def check_curvature(self) -> None:
+        """Refuse a lower loss that bends the wrong way at x0."""
         check_sign(self)
 
-    def feasible_lower(self) -> np.ndarray:
-        """Return y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""
-        if self.lower_set is None and self.lower_set_fn is None:
-            return self.y0
-        y, broken = (np.asarray(found) for found in _lower_start(self))
+    def without_constants(self) -> Self:
+        """Return this problem as if the user had not given the lower level's mu and L."""
+        blind = copy.copy(self)
+        blind.given = None, None
+        return blind
+
+    def constants_at(self, x: np.ndarray) -> vi.Constants:
+        """Return mu and L of the lower level near a flat x, where a run may not lead; the user's where given."""
+        for name, value in zip(("modulus", "smoothness"), self.given, strict=True):
+            if value is None and self.lower_blackbox:
+                raise InputError(
+                    f"{name}: found None, and a black box has no Hessian to measure it by; give it to the problem"
+                )
+        found = lower_level(self.moved_to(x), strict=False)
+        return vi.Constants(found.modulus, found.smoothness)
+
+    def lower_empty(self, x: jax.Array) -> bool:
+        """Tell whether Y(x) is empty."""
+        return bool(_nearest_below(self, x)[1] > INSIDE)
+
+    def inside_lower(self) -> Self:
+        """Return this problem with y0 projected onto Y(x0), warning if it had to be moved; refuse an empty Y(x0)."""
+        if not self.lower_constrained:
+            return self
+        y, broken = (np.asarray(found) for found in _nearest_below(self, self.start))
         if broken > INSIDE:
             raise InputError(
                 f"lower_constraint: Y(x0) is empty (the nearest y breaks it by {broken:.3g}) at x0 = "
@@ -233,9 +210,11 @@ class Bilevel(Hierarchical):
             )
         distance = np.linalg.norm(y - self.y0)
         if distance <= INSIDE * (1 + np.linalg.norm(self.y0)):
-            return self.y0
+            return self
         warn(f"y0: found a point {distance:.3g} outside Y(x0); it is projected first")
-        return y
+        moved = copy.copy(self)
+        moved.y0 = y
+        return moved
 
 
 @jax.jit
@@ -244,10 +223,10 @@ def _solve_lower(problem: Bilevel, points: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _lower_start(problem: Bilevel) -> tuple[jax.Array, jax.Array]:
-    """Return y0 projected onto Y(x0), and by how much that still breaks a constraint."""
-    level = problem.lower_level(jnp.asarray(problem.x0, float))
-    y = level.sets.project(0, jnp.asarray(problem.y0, float))
+def _nearest_below(problem: Bilevel, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return y0 projected onto Y(x), and by how much that still breaks a constraint."""
+    level = problem.lower_level(x)
+    y = level.sets.project(0, problem.start_below)
     return y, level.sets.violation(0, y)
 
 
@@ -257,6 +236,7 @@ class Minimax(Bilevel):
     Args: as for `Bilevel`; `modulus` is the strong concavity in y.
     """
 
+    zero_sum = True
     convexity = ("loss", "concave")
 
     @named
@@ -282,8 +262,10 @@ class Minimax(Bilevel):
             modulus, smoothness, weights=weights, test=test, metrics=metrics, name=name,
         )  # fmt: skip
 
-
-traced("data", "x0", "sets", "client_weights", "test", "lower_data", *LOWER)(Minimax)
+    @property
+    def stated(self) -> tuple[Stated, ...]:
+        """The one loss of both levels."""
+        return super().stated[:1]
 
 
 class Negative:

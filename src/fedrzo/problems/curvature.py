@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.data.client_data import Sampler
 from fedrzo.errors import InputError, warn
 from fedrzo.federation.client import FULL, Client
+from fedrzo.problems.base import Problem
+from fedrzo.problems.inputs import Data
+from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss
 from fedrzo.problems.monitor import mean_gradient
+from fedrzo.vi.spectrum import largest_eigenvalue
 
 DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
 POINTS = 3
@@ -34,7 +37,7 @@ AT_ONCE = (
 _spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradients spent on estimates", default=None)
 
 
-class Constants(NamedTuple):
+class StepConstants(NamedTuple):
     """What the schedules of the theory are made of.
 
     Attributes:
@@ -70,20 +73,20 @@ def counting() -> Iterator[list[int]]:
         _spent.reset(token)
 
 
-def single_level(problem: Any, convex: bool = True) -> Constants:
+def single_level(problem: Problem, convex: bool = True) -> StepConstants:
     """Return the constants of a single-level problem's own mean loss, estimated near x0.
 
     Args:
         problem: what is to be solved.
         convex: whether a modulus is needed; where not, none is returned and curvature of either sign counts for L.
     """
-    modulus, smoothness = curvature(_single_extremes, problem, jnp.asarray(problem.x0))
+    modulus, smoothness = _overall(_at_points(_single_extremes, problem, problem.data, problem.start))
     if not convex:
-        return Constants(None, max(smoothness, -modulus) or 1.0, problem.clients, problem.dim)
-    return Constants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
+        return StepConstants(None, max(smoothness, -modulus) or 1.0, problem.clients, problem.dim)
+    return StepConstants(*_usable(modulus, smoothness, "loss"), problem.clients, problem.dim)
 
 
-def lower_level(problem: Any, strict: bool = True) -> Constants:
+def lower_level(problem: WithLowerLoss, strict: bool = True) -> StepConstants:
     """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated.
 
     Args:
@@ -92,25 +95,24 @@ def lower_level(problem: Any, strict: bool = True) -> Constants:
     """
     modulus, smoothness = problem.modulus, problem.smoothness
     if modulus is None or smoothness is None:
-        found = _at_points(_lower_extremes, problem, jnp.asarray(problem.y0, float))
+        found = _at_points(_lower_extremes, problem, problem.lower_data, problem.start_below)
         if strict:
             _refuse_wrong_sign(problem, found)
         usable = _usable(*_overall(found), "lower")
         modulus, smoothness = modulus or usable[0], smoothness or usable[1]
-    return Constants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
+    return StepConstants(float(modulus), float(max(smoothness, modulus)), problem.clients, problem.dim)
 
 
-def check_sign(problem: Any) -> None:
+def check_sign(problem: WithLowerLoss) -> None:
     """Refuse a bilevel problem's lower loss where it bends the wrong way, whatever method is to solve it.
 
     Who gives both constants vouches for it. A large y, which takes long to look at, is left to methods that need constants.
     """
-    given = problem.modulus is not None and problem.smoothness is not None
-    if not (given or getattr(problem.lower_fn, "is_blackbox", False) or problem.y0.size > DENSE):
-        _refuse_wrong_sign(problem, _at_points(_lower_extremes, problem, jnp.asarray(problem.y0, float)))
+    if problem.estimated and not problem.lower_blackbox and problem.y0.size <= DENSE:
+        _refuse_wrong_sign(problem, _at_points(_lower_extremes, problem, problem.lower_data, problem.start_below))
 
 
-def _refuse_wrong_sign(problem: Any, found: np.ndarray) -> None:
+def _refuse_wrong_sign(problem: WithLowerLoss, found: np.ndarray) -> None:
     """Refuse where the strongest curvature is negative at every point: lower solves would run away.
 
     A loss that bends a little both ways, or that is convex at some points, may be solved all the same.
@@ -123,41 +125,35 @@ def _refuse_wrong_sign(problem: Any, found: np.ndarray) -> None:
         )
 
 
-def client_smoothness(problem: Any) -> float:
+def client_smoothness(problem: Problem) -> float:
     """Return the largest smoothness of any one client's loss, estimated near x0: what a client's own steps must respect."""
-    return curvature(_client_extremes, problem, jnp.asarray(problem.x0))[1]
-
-
-def curvature(probe: Any, problem: Any, x: jax.Array) -> tuple[float, float]:
-    """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
-    return _overall(_at_points(probe, problem, x))
+    return _overall(_at_points(_client_extremes, problem, problem.data, problem.start))[1]
 
 
 def _overall(found: np.ndarray) -> tuple[float, float]:
+    """Return the least and the largest eigenvalue of a Hessian over a few points: sampled, so bounds from inside."""
     return float(found[:, 0].min()), float(found[:, 1].max())
 
 
-def _at_points(probe: Any, problem: Any, x: jax.Array) -> np.ndarray:
+def _at_points(probe: Callable[..., Any], problem: Problem, data: Data, x: jax.Array) -> np.ndarray:
     """Return the least and the largest eigenvalue at x and a few points around it, in rows."""
     if (spent := _spent.get()) is not None:
-        data = problem.lower_data if probe is _lower_extremes else problem.data
-        samples = data.samples if hasattr(data, "samples") else data.clients * data.evaluation
-        spent.append(2 * POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * samples)
+        spent.append(2 * POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * data.samples)
     rng = np.random.default_rng(0)
     points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
     return np.array([probe(problem, point) for point in points])
 
 
 @jax.jit
-def _single_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _single_extremes(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _extremes(lambda x: mean_gradient(problem, x), x)
 
 
 @jax.jit
-def _client_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _client_extremes(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
         client, data = Client.of(problem, i), problem.data
-        batch = data.monitor(i) if isinstance(data, Sampler) else client.sample(jax.random.key(0), FULL)
+        batch = client.sample(jax.random.key(0), FULL) if data.stored else data.everything_of(i)
         return _extremes(lambda x: client.gradient(x, batch), x)
 
     least, largest = jax.lax.map(one, jnp.arange(problem.clients))
@@ -165,12 +161,12 @@ def _client_extremes(problem: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @jax.jit
-def _lower_extremes(problem: Any, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    level = problem.lower_level(jnp.asarray(problem.x0, float))
+def _lower_extremes(problem: WithLowerLoss, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    level = LowerLevel(problem, problem.start[None])
     return _extremes(lambda y: mean_gradient(level, y), y)
 
 
-def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _extremes(gradient: Callable[[jax.Array], jax.Array], x: jax.Array) -> tuple[jax.Array, jax.Array]:
     if x.size <= DENSE:
         hessian = jax.jacfwd(gradient)(x)
         values = jnp.linalg.eigvalsh((hessian + hessian.T) / 2)
@@ -180,21 +176,9 @@ def _extremes(gradient: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.jvp(gradient, (x,), (v,))[1]
 
     # Power iteration ends inside the spectrum: a little is added to the largest, half is taken off a least that is positive.
-    largest = 1.05 * _power(product, x, LARGEST)
-    least = largest - _power(lambda v: largest * v - product(v), x, LEAST)
+    largest = 1.05 * largest_eigenvalue(product, x, LARGEST)
+    least = largest - largest_eigenvalue(lambda v: largest * v - product(v), x, LEAST)
     return jnp.minimum(least, least / 2), largest
-
-
-def _power(product: Any, x: jax.Array, steps: int) -> jax.Array:
-    """Power iteration for the largest eigenvalue of a positive semidefinite operator."""
-    start = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
-
-    def step(_: Any, v: jax.Array) -> jax.Array:
-        v = product(v)
-        return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
-
-    v = jax.lax.fori_loop(0, steps, step, start / jnp.linalg.norm(start))
-    return jnp.vdot(v, product(v))
 
 
 def _usable(modulus: float, smoothness: float, argument: str) -> tuple[float, float]:

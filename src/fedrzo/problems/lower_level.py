@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.inputs import one_sample
+from fedrzo.problems.hierarchical import Hierarchical
+from fedrzo.problems.inputs import Data, Loss, PyTree, one_sample
 from fedrzo.support.arguments import call_user
 
-PyTree = Any
+
+class WithLowerLoss(Hierarchical):
+    """A problem whose lower level is itself the mean of the clients' losses: what a `LowerLevel` is made of."""
+
+    convexity: ClassVar[tuple[str, str]]  # the argument that is to bend upwards in y, and how that is called
+    lower_fn: Loss
+    lower_descent: Callable | None
+    lower_data: Data
 
 
 class LowerLevel:
@@ -23,12 +30,12 @@ class LowerLevel:
     Solving at x+v and x-v together is one problem in the pair (y+, y-): one message carries both, both see the same samples.
     """
 
-    def __init__(self, problem: Any, points: jax.Array) -> None:
+    def __init__(self, problem: WithLowerLoss, points: jax.Array) -> None:
         self.problem = problem
         self.points = jax.vmap(problem.into_domain)(points)
         self.copies = self.points.shape[0]
         self.nested = True
-        self.whole = is_blackbox(problem.lower_fn)
+        self.whole = problem.lower_blackbox
         self.client_weights = problem.client_weights
         self.data = problem.lower_data.wide()
         self.sets = LowerSets(self)
@@ -36,9 +43,14 @@ class LowerLevel:
         self.dim = self.copies * problem.lower_layout.size
 
     @property
+    def start(self) -> jax.Array:
+        """Where solves start, in the type they are computed in."""
+        return self.x0
+
+    @property
     def x0(self) -> jax.Array:
         """The problem's y0, once per point; in the precision of the solve, which what clients remember has too."""
-        return jnp.tile(jnp.asarray(self.problem.y0, float), self.copies)
+        return jnp.tile(self.problem.start_below, self.copies)
 
     def value(self, y: jax.Array, batch: PyTree) -> jax.Array:
         """Return the sum over the points of the lower loss of one batch."""
@@ -79,6 +91,10 @@ class LowerLevel:
     def _loss(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:
         return self.problem.lower_fn(self.problem.layout.unravel(x), self.problem.lower_layout.unravel(y), batch)
 
+    def losses_at(self, points: jax.Array) -> Callable[[PyTree], jax.Array]:
+        """Return the function of a batch that gives the loss at each row of `points`."""
+        return lambda batch: jax.vmap(self.value, (0, None))(points, batch)
+
     def pair(self, y: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(y+v) - value(y-v)."""
         return self.value(y + v, batch) - self.value(y - v, batch)
@@ -94,7 +110,7 @@ class LowerSets:
     def __init__(self, level: LowerLevel) -> None:
         self.level = level
         self.identical = True
-        self.free = level.problem.lower_set is None and level.problem.lower_set_fn is None
+        self.free = not level.problem.lower_constrained
 
     def project(self, i: Any, y: jax.Array) -> jax.Array:
         """Project each point's y onto its own Y(x)."""
@@ -111,14 +127,14 @@ class LowerSets:
         return jax.vmap(lambda x, y: function(level.problem.lower_set_at(x), y))(level.points, level.split(y))
 
 
-def check_descent(problem: Any) -> None:
+def check_descent(problem: WithLowerLoss, descent: Callable) -> None:
     """Compare a user's `lower_descent` with what it stands for: two gradient steps on one sample, at x0 and y0."""
-    x, y = (jnp.asarray(start, float) for start in (problem.x0, problem.y0))
+    x, y = problem.start, problem.start_below
     batch, stepsize, steps = one_sample(problem.lower_data), 0.1, 2
     level = LowerLevel(problem, x[None])
     trees = problem.layout.unravel(level.points[0]), problem.lower_layout.unravel(y)
     call = "lower_descent(x, y, batch, stepsize, steps)"
-    found = call_user(problem.lower_descent, "lower_descent", call, *trees, batch, stepsize, steps)
+    found = call_user(descent, "lower_descent", call, *trees, batch, stepsize, steps)
     wanted = y
     for _ in range(steps):
         wanted = wanted - stepsize * jax.grad(level.value)(wanted, batch)

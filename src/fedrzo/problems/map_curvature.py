@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import vi
-from fedrzo.vi.spectrum import DENSE, spectrum
+from fedrzo.problems.inputs import Data, PyTree
+from fedrzo.problems.scenarios import WithMap
+from fedrzo.vi.spectrum import DENSE, at_point, largest_eigenvalue
 
-PyTree = Any
 PROBES = 3  # points y of each scenario: y0 and two around it, all projected onto Y
 WORK = 2e8  # multiplications, or so, that a measurement may take; they decide how many scenarios are measured
 EACH = 1000  # multiplications that a scenario takes beside those that grow with y
@@ -29,7 +30,7 @@ class Measured(NamedTuple):
         L: the largest Lipschitz constant over each client's scenarios.
         worst: the scenarios with the least mu and with the largest L, of all and of the client with the largest L / mu, by whose
             constants steps are slowest; each with its client.
-        violation: by how much y0, projected onto Y(x0, xi), still breaks it; the largest over the scenarios.
+        violation: by how much y0, projected onto Y(x, xi), still breaks it; the largest over the scenarios.
         gradients: what the measurement cost.
     """
 
@@ -45,21 +46,18 @@ class Measured(NamedTuple):
         return vi.Constants(float(self.mu.min()), float(self.L.max()))
 
 
-def measure(problem: Any) -> Measured:
-    """Measure mu and L of every client's map at x0, over its own scenarios, at y0 and some points of Y around it.
+def measure(problem: WithMap, x: Any = None) -> Measured:
+    """Measure mu and L of every client's map at x (else x0), over its own scenarios, at y0 and some points of Y around it.
 
     No client needs another one's scenarios. Of an affine map these are the constants themselves; of another one, mu can only be
     less elsewhere and L more. Where the Jacobian is too large to be formed, all clients get the constants of the worst scenarios.
     """
-    problem = copy.copy(problem)
-    problem.client_constants, problem.measured_gradients = (
-        vi.Constants(None, None),
-        0,
-    )  # else new ones would compile anew
+    problem = problem.as_stated()  # else new constants would compile anew
     d, clients = problem.y0.size, problem.clients
     noise = np.random.default_rng(0).normal(size=(PROBES, d))
     noise[0] = 0
-    x, points = problem.into_domain(jnp.asarray(problem.x0, float)), jnp.asarray(problem.y0, float) + jnp.asarray(noise)
+    x = problem.into_domain(problem.start if x is None else jnp.asarray(x, float))
+    points = problem.start_below + jnp.asarray(noise)
     dense = d <= DENSE
     limit = max(int(WORK / (clients * PROBES * (d**3 + EACH))), FEWEST) if dense else FEWEST
     rows, owner = _chosen(problem.data, limit)
@@ -72,7 +70,7 @@ def measure(problem: Any) -> Measured:
         mu, L = (np.full(len(rows), c) for c in (min(c.mu for c in found), max(c.L for c in found)))
         gradients = 2 * 4 * (POWER + 1) * PROBES * len(rows)
     least, largest = _by_client(mu, L, owner, clients)
-    if getattr(problem.data, "identical", False):
+    if problem.data.identical:
         least[:], largest[:] = least[0], largest[0]
     return Measured(least, largest, worst, float(violation.max()), gradients)
 
@@ -97,9 +95,11 @@ def hardest(mu: np.ndarray, L: np.ndarray) -> int:
     return int(np.argmax(np.where(mu > 0, L / np.where(mu > 0, mu, 1), np.inf)))
 
 
-def _chosen(data: Any, limit: int) -> tuple[np.ndarray, np.ndarray]:
+def _chosen(data: Data, limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of the scenarios to measure, evenly spaced where a client has more than the limit, and whose they are."""
-    if not hasattr(data, "sizes"):
+    offsets: np.ndarray
+    sizes: np.ndarray
+    if not data.stored:
         offsets, sizes = np.arange(data.clients) * data.evaluation, np.full(data.clients, data.evaluation)
     elif data.identical:
         offsets, sizes = np.asarray(data.offsets)[:1], np.asarray(data.sizes)[:1]
@@ -111,7 +111,7 @@ def _chosen(data: Any, limit: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jax.jit
-def _measure_rows(problem: Any, x: jax.Array, points: jax.Array, rows: jax.Array) -> tuple[jax.Array, ...]:
+def _measure_rows(problem: WithMap, x: jax.Array, points: jax.Array, rows: jax.Array) -> tuple[jax.Array, ...]:
     """Return mu, L and how far Y is broken, for each scenario: exactly, or good enough to rank them where y is large."""
     fetch = problem.scenarios().fetch
 
@@ -126,39 +126,27 @@ def _measure_rows(problem: Any, x: jax.Array, points: jax.Array, rows: jax.Array
     return jax.lax.map(one, rows, batch_size=AT_A_TIME)
 
 
-def at_point(map: Any, y: jax.Array) -> vi.Constants:
-    """Return mu and L of a map's derivative at one point."""
-    return spectrum(jax.jacfwd(map)(y))
-
-
-def _ranking(map: Any, y: jax.Array) -> vi.Constants:
+def _ranking(map: Callable, y: jax.Array) -> vi.Constants:
     """Estimate mu and L by power iteration, from inside the spectrum."""
     backward = jax.vjp(map, y)[1]
 
     def forward(v: jax.Array) -> jax.Array:
         return jax.jvp(map, (y,), (v,))[1]
 
-    def power(product: Any) -> jax.Array:
-        def unit(v: jax.Array) -> jax.Array:  # of a multiple of the identity, what is left after L is zero
-            return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
-
-        v = jax.random.normal(jax.random.key(0), y.shape, y.dtype)
-        v = jax.lax.fori_loop(0, POWER, lambda _, v: product(unit(v)), v)
-        return jnp.linalg.norm(product(unit(v)))
-
-    L = jnp.sqrt(power(lambda v: backward(forward(v))[0]))
-    return vi.Constants(L - power(lambda v: L * v - (forward(v) + backward(v)[0]) / 2), L)
+    L = jnp.sqrt(largest_eigenvalue(lambda v: backward(forward(v))[0], y, POWER))
+    rest = largest_eigenvalue(lambda v: L * v - (forward(v) + backward(v)[0]) / 2, y, POWER)
+    return vi.Constants(L - rest, L)
 
 
-def _by_products(problem: Any, x: jax.Array, points: jax.Array, xi: PyTree) -> vi.Constants:
+def _by_products(problem: WithMap, x: jax.Array, points: jax.Array, xi: PyTree) -> vi.Constants:
     lower_set = problem.lower_set_at(x, xi)
     return vi.measure(_map, [lower_set.project(y) for y in points], problem, x, xi)
 
 
-def _map(y: jax.Array, problem: Any, x: jax.Array, xi: PyTree) -> jax.Array:
+def _map(y: jax.Array, problem: WithMap, x: jax.Array, xi: PyTree) -> jax.Array:
     return problem.map(x, y, xi)
 
 
 @jax.jit
-def _scenario(problem: Any, row: jax.Array) -> PyTree:
+def _scenario(problem: WithMap, row: jax.Array) -> PyTree:
     return problem.scenarios().fetch(row)

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.data.client_data import Sampler
 from fedrzo.errors import warn
 from fedrzo.federation.client import FULL
-from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.two_stage import TwoStage
+from fedrzo.problems.inputs import Data, PyTree
+from fedrzo.problems.questions import Stated
 
-PyTree = Any
 FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
 ALIKE = 1e-3  # relative differences below this are none
 CLEAR = 0.05  # relative differences above this are worth a warning; a ratio of sums, say, is nearly the mean of ratios
@@ -64,34 +64,27 @@ class Mistake(NamedTuple):
         return abs(self.together - self.mean) / max(abs(self.together), abs(self.mean))
 
 
-def warn_of_mistakes(problem: Any, method: Any) -> None:
+def warn_of_mistakes(problem: Problem, method: Any) -> None:
     """Look at a few samples before the first round, and warn of what is most likely not meant; nothing is charged."""
-    if isinstance(problem.data, Sampler) and ignores_key(problem.data):
+    if not problem.data.stored and ignores_key(problem.data):
         warn(f"Sampler: {IGNORED}")
-    if isinstance(problem, TwoStage):
+    if not problem.takes_batches:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
     smoothing = float(getattr(method, "smoothing", NEAR))
-    places = _around(problem.x0, problem.layout, smoothing, problem)
-    if problem.hierarchical:
-        y0 = problem.lower_layout.unravel(jnp.asarray(problem.y0, float))
-        _warn_of_no_mean("loss", problem.loss_fn, problem.data, [(x, y0) for x in places], method)
-    else:
-        _warn_of_no_mean("loss", problem.loss_fn, problem.data, [(x,) for x in places], method)
-    if type(problem) is Bilevel:  # of a minimax problem, both levels have one loss
-        x0 = problem.layout.unravel(problem.into_domain(jnp.asarray(problem.x0, float)))
-        below = _around(problem.y0, problem.lower_layout, smoothing, problem)
-        _warn_of_no_mean("lower", problem.lower_fn, problem.lower_data, [(x0, y) for y in below], method)
+    for level in problem.stated:
+        places = _around(np.asarray(level.start), smoothing).astype(problem.dtype)
+        _warn_of_no_mean(level, [level.trees(jnp.asarray(place)) for place in places], method)
 
 
-def _around(start: Any, layout: Any, smoothing: float, problem: Any) -> list[PyTree]:
+def _around(start: np.ndarray, smoothing: float) -> np.ndarray:
     """Return the start, a point as far from it as a method asks, and one that is farther."""
     unit = np.random.default_rng(0).normal(size=start.size)
     lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(unit)
-    points = (start + lengths[:, None] * unit).astype(np.float64 if problem.hierarchical else start.dtype)
-    return [layout.unravel(jnp.asarray(point)) for point in points]
+    return start + lengths[:, None] * unit
 
 
-def _warn_of_no_mean(argument: str, function: Any, data: Any, points: list[tuple], method: Any) -> None:
+def _warn_of_no_mean(level: Stated, points: list[tuple], method: Any) -> None:
+    function, data = level.loss, level.data
     blackbox = is_blackbox(function)
     values = _ask(function, data, points[:2], *BLACKBOX) if blackbox else _ask(function, data, points, CLIENTS, SAMPLES)
     found = None if values is None else no_mean(values, 0.0, jax.tree.leaves(points)[0].dtype)
@@ -101,10 +94,10 @@ def _warn_of_no_mean(argument: str, function: Any, data: Any, points: list[tuple
     # the monitored loss of other functions is that of whole batches.
     whole = getattr(method, "batch_size", None) == FULL if blackbox else data.equal_size is not None
     if found.is_sum or not whole or (found.moves and not blackbox):
-        warn(f"{argument}: {found.text}")
+        warn(f"{level.argument}: {found.text}")
 
 
-def _ask(function: Any, data: Any, points: list[tuple], clients: int, samples: int) -> Values | None:
+def _ask(function: Any, data: Data, points: list[tuple], clients: int, samples: int) -> Values | None:
     """Ask for losses; None where they differ when asked twice.
 
     Of single samples, they come from the program that has just tried the loss; of several, it takes another small one.
@@ -112,7 +105,7 @@ def _ask(function: Any, data: Any, points: list[tuple], clients: int, samples: i
     loss = jax.jit(function)
     singles, together = [], []
     chosen = np.unique(np.linspace(0, data.clients - 1, clients).astype(int))
-    if isinstance(data, ClientData):  # a single sample is taken twice, as a larger batch would do
+    if data.stored:  # a single sample is taken twice, as a larger batch would do
         samples = min(samples, max(2, int(np.asarray(data.sizes)[chosen].min())))
     for i in chosen:
         batch = _batch(data, int(i), samples)
@@ -126,9 +119,9 @@ def _ask(function: Any, data: Any, points: list[tuple], clients: int, samples: i
     return values
 
 
-def _batch(data: ClientData | Sampler, i: int, samples: int) -> PyTree:
+def _batch(data: Data, i: int, samples: int) -> PyTree:
     """Return a batch of one client, taken evenly from all that it has."""
-    if isinstance(data, Sampler):
+    if not data.stored:
         return jax.tree.map(lambda leaf: leaf[:samples], _drawn(data, jax.random.key(0), np.int32(i)))
     rows = data.offsets[i] + np.linspace(0, data.sizes[i] - 1, samples).astype(int)
     drawn = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data.flat)

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from fedrzo.data.client_data import Whole
+from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem, columns
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.inputs import Data, Loss, PyTree
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
 from fedrzo.problems.monitor import mean
 from fedrzo.support.arguments import check_function, named
-from fedrzo.support.pytrees import traced
 
 
-@traced("data", "x0", "sets", "client_weights", "test")
 class Nonsmooth(Problem):
     """Minimise the weighted mean of the clients' losses over the intersection of their private sets.
 
@@ -59,6 +60,29 @@ class Nonsmooth(Problem):
         if self.pair_fn is None or (isinstance(batch, Whole) and not is_blackbox(self.pair_fn)):
             return super().pair(x, v, batch)
         return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
+
+    def try_losses(self) -> float:
+        """Try the loss, the other monitored ones and `pair` at x0, before the first round."""
+        value, sample = super().try_losses(), one_sample(self.data)
+        for name, function in self.monitored:
+            check_loss(function, f"monitored: {name}", f"{name}(x, batch)", self.layout.unravel(self.start), sample)
+        if self.pair_fn is not None:
+            self._check_pair(self.pair_fn, sample)
+        return value
+
+    def _check_pair(self, pair: Callable, batch: PyTree) -> None:
+        """Compare a user's `pair` with what it stands for, at x0 along one direction."""
+        x = np.asarray(self.x0)
+        v = np.random.default_rng(0).standard_normal(x.size).astype(x.dtype) * 0.1 / np.sqrt(x.size)
+        value = jax.jit(self.value)
+        sides = [float(value(jnp.asarray(point), batch)) for point in (x + v, x - v)]
+        trees = self.layout.unravel(jnp.asarray(x)), self.layout.unravel(jnp.asarray(v))
+        found = check_loss(pair, "pair", "pair(x, v, batch)", *trees, batch)
+        rounding = 100 * np.finfo(x.dtype).eps * (1 + max(map(abs, sides)))
+        if not abs(found - (sides[0] - sides[1])) <= 1e-3 * abs(found) + rounding:
+            raise InputError(
+                f"pair: found {found:.6g} where loss(x+v) - loss(x-v) is {sides[0] - sides[1]:.6g}; they must agree"
+            )
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x."""

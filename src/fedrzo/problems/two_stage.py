@@ -5,45 +5,29 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets, vi
-from fedrzo.data.client_data import CHUNK, ClientData
+from fedrzo.data.client_data import CHUNK
 from fedrzo.errors import InputError, warn
-from fedrzo.problems.bilevel import LOWER, Hierarchical
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
-from fedrzo.problems.map_curvature import Measured, at_point, hardest, measure
-from fedrzo.problems.monitor import worst_distance
+from fedrzo.problems.map_curvature import Measured, hardest, measure
+from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.problems.scenarios import WithMap
 from fedrzo.support.arguments import call_user, check_function, named
-from fedrzo.support.pytrees import index, traced
-from fedrzo.vi.spectrum import DENSE
-from fedrzo.vi.trial import Left, left_after, solve_once, try_solver
+from fedrzo.vi.spectrum import DENSE, at_point
 
 MONITORED = 1e-11
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
 FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
 
 
-class Scenarios(NamedTuple):
-    """All scenarios over which a two-stage problem is monitored.
-
-    Attributes:
-        fetch: returns the scenarios of some rows.
-        owner: the client of each row.
-        weights: of each row in the mean loss; they sum to one.
-    """
-
-    fetch: Callable[[jax.Array], PyTree]
-    owner: jax.Array
-    weights: jax.Array
-
-
-@traced("data", "x0", "sets", "client_weights", "test", *LOWER, "monitor", "client_constants")
-class TwoStage(Hierarchical):
+class TwoStage(WithMap):
     """Minimise the mean of `loss(x, y(x, xi), xi)`, where y(x, xi) solves the variational inequality of `map` over Y(x, xi).
 
     Args:
@@ -64,8 +48,11 @@ class TwoStage(Hierarchical):
         name: how the problem is called in tables.
     """
 
+    arrays = (*WithMap.arrays, "monitor", "client_constants")
+    theorem = "twostage"
     usual = "FedRZO2s"
-    client_constants = vi.Constants(None, None)  # until they are measured
+    lower_solved_by = BY_CLIENTS
+    takes_batches = False
     whole = False  # its loss is one scenario's, black box or not
 
     @named
@@ -111,7 +98,7 @@ class TwoStage(Hierarchical):
         """The largest Lipschitz constant of any client's map: the user's, else measured."""
         return float(np.max(self.client_constants.L))
 
-    def moved_to(self, x0: np.ndarray) -> TwoStage:
+    def moved_to(self, x0: np.ndarray) -> Self:
         """Return this problem with another starting point, with the constants measured there."""
         moved = super().moved_to(x0)
         if moved.estimated:
@@ -119,7 +106,7 @@ class TwoStage(Hierarchical):
                 moved.take_constants(measure(moved))
         return moved
 
-    def part(self, clients: Sequence[int]) -> TwoStage:
+    def part(self, clients: Sequence[int]) -> Self:
         """Return this problem with the data, the sets and the constants of some clients alone."""
         part = super().part(clients)
         part.client_constants = vi.Constants(*(np.asarray(c)[list(clients)] for c in self.client_constants))
@@ -130,10 +117,10 @@ class TwoStage(Hierarchical):
         i = hardest(*map(np.asarray, self.client_constants))
         return vi.Constants(float(self.client_constants.mu[i]), float(self.client_constants.L[i]))
 
-    def as_stated(self) -> TwoStage:
+    def as_stated(self) -> Self:
         """Return this problem without what was measured of it."""
         stated = copy.copy(self)
-        stated.client_constants = vi.Constants(None, None)
+        stated.client_constants, stated.measured_gradients = vi.Constants(None, None), 0
         return stated
 
     def constants_of(self, client: Any) -> vi.Constants:
@@ -141,15 +128,11 @@ class TwoStage(Hierarchical):
         mu, L = map(jnp.asarray, self.client_constants)
         return vi.Constants(jnp.min(mu), jnp.max(L)) if client is None else vi.Constants(mu[client], L[client])
 
-    def map(self, x: jax.Array, y: jax.Array, xi: PyTree) -> jax.Array:
-        """Return the map at flat x and y, as a flat vector."""
-        return self.lower_layout.ravel(self.map_fn(self.layout.unravel(x), self.lower_layout.unravel(y), xi))
-
     def solve(self, x: jax.Array, xi: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None) -> vi.Solution:
         """Solve the lower level at a flat x for a scenario of a client. Where Y(x, xi) is empty, y is NaN, which stops a run."""
         point = self.into_domain(jnp.asarray(x, float))
         lower_set = self.lower_set_at(point, xi)
-        start = jnp.asarray(self.y0, float)
+        start = self.start_below
         found = solver.solve(lambda y: self.map(point, y, xi), lower_set, start, *self.constants_of(client), k)
         if self.lower_set_fn is None:  # a constant Y was looked at before the run
             return found
@@ -157,12 +140,7 @@ class TwoStage(Hierarchical):
 
     def bounds(self, points: jax.Array, batch: PyTree, found: vi.Solution) -> jax.Array:
         """Return bounds on the errors of what `implicit` found, for each x and each scenario of a batch."""
-        return jax.vmap(jax.vmap(self.bound, (None, self._scenario_axis, 0)), (0, None, 0))(points, batch, found)
-
-    @property
-    def _scenario_axis(self) -> Any:
-        """Where a batch has its scenarios: a client's fixed values belong to all of them."""
-        return 0 if self.data.fixed is None else (0, None)
+        return jax.vmap(jax.vmap(self.bound, (None, self.scenario_axis, 0)), (0, None, 0))(points, batch, found)
 
     def implicit(
         self, points: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None
@@ -173,7 +151,16 @@ class TwoStage(Hierarchical):
             found = self.solve(x, xi, solver, k, client)
             return self.value(x, found.y, xi), found
 
-        return jax.vmap(jax.vmap(one, (None, self._scenario_axis)), (0, None))(points, batch)
+        return jax.vmap(jax.vmap(one, (None, self.scenario_axis)), (0, None))(points, batch)
+
+    def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array]]:
+        """Return the function of a batch that gives the mean loss at each row of `points`, and each scenario's y."""
+
+        def solved(batch: PyTree) -> tuple[jax.Array, jax.Array]:
+            values, found = self.implicit(points, batch, self.monitor)
+            return jnp.mean(values, axis=1), found.y
+
+        return solved
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
@@ -191,7 +178,7 @@ class TwoStage(Hierarchical):
 
         nothing = jnp.zeros((), x.dtype)
         loss, error = jax.lax.fori_loop(0, -(-rows // CHUNK), add, (nothing, nothing))
-        return {"loss": loss, "feasibility": worst_distance(self, x), "lower_error": error}
+        return {"loss": loss, "feasibility": self.worst_distance(x), "lower_error": error}
 
     def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[jax.Array, jax.Array]:
         """Return the loss of one scenario, and a bound on the error of its lower solution.
@@ -214,29 +201,9 @@ class TwoStage(Hierarchical):
         if self.given[0] is not None or found.y.size > DENSE:
             return found.error_bound
         point = self.into_domain(x)
-        ends = jnp.stack([found.y, self.lower_set_at(point, xi).project(jnp.asarray(self.y0, float))])
+        ends = jnp.stack([found.y, self.lower_set_at(point, xi).project(self.start_below)])
         mu = jnp.min(jax.vmap(lambda y: at_point(lambda y: self.map(point, y, xi), y).mu)(ends))
         return jnp.where(mu > 0, found.residual / jnp.where(mu > 0, mu, 1), jnp.inf)
-
-    def scenarios(self) -> Scenarios:
-        """Return all monitored scenarios, whose they are, and their weights."""
-        data, clients = self.data, jnp.asarray(self.client_weights, float)
-        if not isinstance(data, ClientData):
-            drawn = jax.vmap(data.monitor)(jnp.arange(data.clients))
-            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), drawn)
-            owner = jnp.repeat(jnp.arange(data.clients), data.evaluation)
-            return Scenarios(lambda rows: index(flat, rows), owner, (clients / data.evaluation)[owner])
-        if data.identical:  # stored once: every sample counts for all clients
-            owner = jnp.zeros(data.samples, jnp.int32)
-            return Scenarios(lambda rows: index(data.flat, rows), owner, jnp.full(data.samples, 1 / data.samples))
-        sizes = jnp.asarray(data.sizes)
-        owner = jnp.repeat(jnp.arange(data.clients), sizes, total_repeat_length=data.samples)
-
-        def fetch(rows: jax.Array) -> PyTree:
-            samples = index(data.flat, rows)
-            return samples if data.fixed is None else (samples, index(data.fixed, owner[rows]))
-
-        return Scenarios(fetch, owner, (clients / sizes)[owner])
 
     def lower(self, x: PyTree, xi: PyTree) -> PyTree:
         """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
@@ -245,37 +212,24 @@ class TwoStage(Hierarchical):
             found = solve_once(self, flat, jax.tree.map(jnp.asarray, xi), vi.Accelerated(MONITORED))
             return self.lower_layout.unravel(np.asarray(found.y))
 
-    def try_solver(self, solver: vi.Solver) -> None:
-        """Refuse a solver that diverges, or misses its tolerance, at x0 on the scenarios with the worst constants."""
-        with self.precision():
-            moved = super().moved_to(np.asarray(self.project(jnp.asarray(self.x0, float))))
-            measured = measure(moved)
-            _check_nonempty(moved, measured)
-            if moved.estimated:
-                moved.take_constants(measured)
-            x = moved.into_domain(jnp.asarray(moved.x0, float))
-            for xi, client in measured.worst:
-                try_solver(moved, x, xi, client, solver)
+    def constants_at(self, x: np.ndarray) -> vi.Constants:
+        """Return mu and L of all clients' maps near a flat x; what holds at x0, or was given, may be stricter."""
+        found = measure(self, x).overall
+        return vi.Constants(min(found.mu, self.modulus), max(found.L, self.smoothness))
 
-    def left_by(self, solver: vi.Solver, x: np.ndarray, k: int) -> Left:
-        """Return what a solver leaves undone at a flat x and upper iteration k, on the scenarios with the worst constants."""
-        with self.precision():
-            found, point = measure(super().moved_to(x)), self.into_domain(jnp.asarray(x, float))
-            left = []
-            for xi, client in found.worst:
-                here = vi.Constants(float(found.mu[client]), float(found.L[client]))
-                left.append(left_after(self, point, xi, client, solver, k, here))
-            return Left(*map(max, zip(*left, strict=True)))
+    def lower_empty(self, x: jax.Array) -> bool:
+        """Tell whether Y(x, xi) is empty for a scenario."""
+        return measure(self, x).violation > EMPTY
 
-    def check_lower(self) -> None:
+    def try_losses(self) -> float:
         """Look at the map, Y and the loss at x0, before the first round."""
-        x, measured = self.into_domain(jnp.asarray(self.x0, float)), measure(self)
-        _check_nonempty(self, measured)
+        x, measured = self.into_domain(self.start), measure(self)
+        check_nonempty(measured, x)
         xi = measured.worst[0][0]
         lower_set = self.lower_set_at(x, xi)
         _check_monotone(self, measured.overall, lower_set)
-        trees = self.layout.unravel(x), self.lower_layout.unravel(lower_set.project(jnp.asarray(self.y0, float)))
-        check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
+        trees = self.layout.unravel(x), self.lower_layout.unravel(lower_set.project(self.start_below))
+        return check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
 
 
 def check_solver(solver: Any, argument: str) -> vi.Solver:
@@ -285,28 +239,26 @@ def check_solver(solver: Any, argument: str) -> vi.Solver:
     return solver
 
 
-def one_scenario(problem: TwoStage) -> PyTree:
-    """Return a scenario of the first client, for trying functions on."""
-    batch = one_sample(problem.data)
-    samples, *fixed = (batch,) if problem.data.fixed is None else batch
-    alone = jax.tree.map(lambda leaf: leaf[0], samples)
-    return (alone, *fixed) if fixed else alone
-
-
 def _check_map(problem: TwoStage) -> None:
     x, y = problem.layout.unravel(jnp.asarray(problem.x0)), problem.lower_layout.unravel(jnp.asarray(problem.y0))
-    if getattr(problem.map_fn, "is_blackbox", False):
+    if is_blackbox(problem.map_fn):
         raise InputError("map: found a black box; its derivatives are needed, so write it with jax.numpy")
     traced = functools.partial(jax.eval_shape, problem.map_fn)
-    found = call_user(traced, "map", "map(x, y, xi)", x, y, one_scenario(problem))
+    found = call_user(traced, "map", "map(x, y, xi)", x, y, problem.alone(one_sample(problem.data)))
     shapes, wanted = (jax.tree.map(lambda leaf: jnp.shape(leaf), tree) for tree in (found, y))
     if shapes != wanted:
         raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
 
 
-def _check_nonempty(problem: TwoStage, measured: Measured) -> None:
+@jax.jit
+def solve_once(problem: TwoStage, x: jax.Array, xi: PyTree, solver: vi.Solver, client: Any = None) -> vi.Solution:
+    """Solve one lower level; compiled once for a problem and a kind of solver."""
+    return problem.solve(x, xi, solver, client=client)
+
+
+def check_nonempty(measured: Measured, x: jax.Array) -> None:
+    """Refuse a Y that was found to be empty at x."""
     if measured.violation > EMPTY:
-        x = problem.into_domain(jnp.asarray(problem.x0, float))
         at_x = np.array2string(np.asarray(x), precision=4, threshold=8)
         raise InputError(
             f"lower_constraint: Y is empty (the nearest y breaks it by {measured.violation:.3g}) at x = {at_x}; correct it, "

@@ -13,6 +13,7 @@ import tomli_w
 
 from fedrzo.engines.messages.receive import Event
 from fedrzo.errors import InputError
+from fedrzo.problems.questions import BY_CLIENTS
 from fedrzo.results import plots, text
 from fedrzo.results.figure import bytes_unit
 from fedrzo.results.history import History
@@ -66,7 +67,7 @@ class Result:
 
     def lower(self, xi: Any) -> Any:
         """Return an accurate lower-level solution at x for one scenario of a two-stage problem."""
-        if not hasattr(self.problem, "lower"):
+        if self.problem is None or self.problem.lower_solved_by != BY_CLIENTS:
             raise InputError("lower: only the result of a run on a TwoStage problem has it, not one that was loaded")
         return self.problem.lower(self.x, xi)
 

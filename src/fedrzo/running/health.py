@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrzo.errors import warn
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
 from fedrzo.results.text import WORSE
 
@@ -37,7 +38,7 @@ class LongStep(NamedTuple):
     when: str
 
 
-def warn_of_long_steps(methods: list[Any], problem: Any, rounds: int) -> None:
+def warn_of_long_steps(methods: Sequence[Method], problem: Problem, rounds: int) -> None:
     """Warn of steps that cannot bring x back into a set; once, of the longest.
 
     They are not refused: where x never meets a set they do no harm, and which sets it meets only the run can tell.
@@ -53,13 +54,12 @@ def warn_of_long_steps(methods: list[Any], problem: Any, rounds: int) -> None:
     )
 
 
-def _long_steps(method: Any, problem: Any, rounds: int) -> Iterator[LongStep]:
+def _long_steps(method: Method, problem: Problem, rounds: int) -> Iterator[LongStep]:
     """Yield the longest step of a method, and of the one that solves its lower level, if it is too long."""
     levels = [("stepsize", method, not problem.sets.free, rounds)]
     if isinstance(lower := getattr(method, "lower", None), Method):
-        constrained = any(getattr(problem, name, None) is not None for name in ("lower_set", "lower_set_fn"))
         most = _values(getattr(method, "lower_rounds", None), rounds).max(initial=0)
-        levels.append(("lower: stepsize", lower, constrained, int(most)))
+        levels.append(("lower: stepsize", lower, problem.lower_constrained, int(most)))
     for argument, part, constrained, count in levels:
         limit = part.longest_step(constrained)
         if math.isinf(limit):
@@ -127,7 +127,7 @@ def worse_end(history: History, end: float | None, dtype: Any, constrained: bool
     )
 
 
-def far_outside(method: Any, history: History) -> str | None:
+def far_outside(method: Method, history: History) -> str | None:
     """Say that a run ended farther outside of a set than its smoothing explains; None where it did not."""
     distance = history.last.get("feasibility", 0.0)
     ratio = 2 * distance / method.longest_step(constrained=True)  # zero where a method has no Moreau term
@@ -140,7 +140,7 @@ def far_outside(method: Any, history: History) -> str | None:
     )
 
 
-def unsolved(method: Any, history: History) -> str | None:
+def unsolved(method: Method, history: History) -> str | None:
     """Say that the lower level has not been solved for many rows, and is not about to be; None where it is."""
     if not method.knows_lower_error or len(history) <= ROWS or (limit := _accuracy(method, history)) is None:
         return None
@@ -153,7 +153,7 @@ def unsolved(method: Any, history: History) -> str | None:
     )
 
 
-def inaccurate_end(method: Any, history: History) -> str | None:
+def inaccurate_end(method: Method, history: History) -> str | None:
     """Say that a run ended with a lower level that was not solved to its smoothing; None where it was."""
     limit = _accuracy(method, history)
     if history.last["round"] == 0 or limit is None or not (error := history.last["lower_error"]) > limit:
@@ -180,7 +180,7 @@ _REMEDY = (
 )
 
 
-def _accuracy(method: Any, history: History) -> float | None:
+def _accuracy(method: Method, history: History) -> float | None:
     """Return the smoothing, which a lower level's error should stay below; None where no error is known."""
     smoothing = getattr(method, "smoothing", None)
     return None if smoothing is None or "lower_error" not in history else float(smoothing)

@@ -16,13 +16,14 @@ from fedrzo.federation.client import FULL, Client
 from fedrzo.federation.protocol import Federation, Reply, Roots
 from fedrzo.methods.base import Method, at, method, static
 from fedrzo.methods.lower import close, run_lower
-from fedrzo.problems.two_stage import TwoStage
+from fedrzo.problems.base import Problem
+from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 
 LEAST = 64  # samples per client that a loss is judged on, unless there are fewer
 
 
 @method
-class Judge(Method):
+class LossProbe(Method):
     """Asks each client for its loss, with the Moreau term of its set, at some points.
 
     That is the function which the FedRZO family minimises, but for the smoothing. All points see the same samples. Lower
@@ -37,11 +38,11 @@ class Judge(Method):
     batch_size: int | str = static(default=1)
 
     @classmethod
-    def of(cls, owner: Any, problem: Any) -> Judge:
+    def of(cls, owner: Any, problem: Problem) -> LossProbe:
         """Choose the samples: as many as a client uses in a round, but not few; all of them if there are no more."""
         used = 1 if owner.batch_size == FULL else int(owner.batch_size) * int(at(owner.local_steps, np.int32(0)))
-        most, sizes = max(LEAST, used), getattr(problem.data, "sizes", None)
-        everything = sizes is not None and (owner.batch_size == FULL or int(np.max(sizes)) <= most)
+        most, data = max(LEAST, used), problem.data
+        everything = data.stored and (owner.batch_size == FULL or int(np.max(data.sizes)) <= most)
         return cls(owner, FULL if everything else most)
 
     def ask(self, federation: Federation, points: jax.Array, y: jax.Array | None, r: Any) -> jax.Array:
@@ -67,7 +68,7 @@ class Judge(Method):
         del memory
         samples, size = client.sample(key, self.batch_size), client.cost(self.batch_size)
         steps: Any = 0
-        if isinstance(client.level, TwoStage):
+        if client.level.lower_solved_by == BY_CLIENTS:
             k = (r + 1) * at(self.owner.local_steps, r)
             *_, taken = found = client.implicit(points, samples, self.owner.solver, k)
             values, steps = found[:-1], jnp.round(taken * size).astype(jnp.int32)
@@ -90,20 +91,22 @@ class Judge(Method):
         return jnp.sum(away**2, axis=1) / (2 * self.owner.smoothing)
 
 
-def begin_below(problem: Any, pairs: Any, count: int) -> Any:
+def begin_below(problem: Problem, pairs: Any, count: int) -> Any:
     """Return where lower solves start, for each point: from the means of pairs of former solutions, or from y0.
 
     None is returned for problems without a lower level that all clients share.
     """
-    if not hasattr(problem, "lower_level"):
+    if problem.lower_solved_by != BY_SERVER:
         return None
     if pairs is None:
-        return jnp.tile(jnp.asarray(problem.y0, float), (count, 1))
+        return jnp.tile(problem.start_below, (count, 1))
     return jnp.mean(pairs.reshape(len(pairs), 2, -1), axis=1)[:, None]
 
 
 @functools.partial(jax.jit, static_argnames="many")
-def ask(judge: Judge, problem: Any, key: jax.Array, points: Any, y: Any, r: Any, *, many: bool) -> tuple[Any, Tally]:
+def ask(
+    probe: LossProbe, problem: Problem, key: jax.Array, points: Any, y: Any, r: Any, *, many: bool
+) -> tuple[Any, Tally]:
     """Ask all clients in a simulated federation; returns what they said and what it cost.
 
     With `many`, points and y have a leading axis of runs, which ask one by one. Equal keys see equal samples.
@@ -116,6 +119,6 @@ def ask(judge: Judge, problem: Any, key: jax.Array, points: Any, y: Any, r: Any,
         ledger = Ledger(Tally.zero(), {"": None})
         weights = jnp.asarray(problem.client_weights)
         federation = SimulatedFederation(problem, everyone(problem), weights, clock, ledger, Spread())
-        return judge.ask(federation, points, y, r), ledger.tally
+        return probe.ask(federation, points, y, r), ledger.tally
 
     return (jax.vmap(one) if many else one)(points, y)

@@ -1,4 +1,4 @@
-"""The search behind `stepsize="auto"`: candidates on a geometric grid, looked at over more and more rounds; see `tuning`."""
+"""The search behind `stepsize="auto"`: candidates on a geometric grid, run for more and more rounds; see `tuning`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from fedrzo.engines.simulation.tally import Tally
 from fedrzo.federation import directions
 from fedrzo.federation.protocol import Cost, path_key
 from fedrzo.methods.base import at
+from fedrzo.problems.base import Problem
 from fedrzo.results.tuning import Trial
-from fedrzo.running.probe import Judge, ask, begin_below
+from fedrzo.running.probe import LossProbe, ask, begin_below
 from fedrzo.theory.problem import TINY
 from fedrzo.theory.single import nonsmooth
 
-LANES = 6  # runs at once: six candidates in the first look, later three with two keys each
+LANES = 6  # runs at once: six candidates in the first stage, later three with two keys each
 KEYS = 2  # a step may do well by chance, above all one that is nearly too long
-FINE = 10**0.25  # between neighbours of the grid; the first look takes every second one
-NEAR = (0, -1, -2)  # what is tried beside the last look's best: more rounds want shorter steps
+FINE = 10**0.25  # between neighbours of the grid; the first stage takes every second one
+NEAR = (0, -1, -2)  # what is tried beside the last stage's best: more rounds want shorter steps
 ALIKE = 0.001  # of the gain over x0: losses that differ by less count as equal
-BATCHES = 8  # of candidates in the first look, at most; each spans three decades
+BATCHES = 8  # of candidates in the first stage, at most; each spans three decades
 PROBES = 8  # directions whose slopes tell the Lipschitz constant at x0
 JUDGED, PROBED, TRIED = range(3)  # streams of the search's key
 
@@ -33,10 +34,10 @@ JUDGED, PROBED, TRIED = range(3)  # streams of the search's key
 class Search:
     """The state of a search: what was tried so far, and what it cost. Stepsizes are numbered along the grid."""
 
-    def __init__(self, method: Any, problem: Any, key: jax.Array, size: int | None, simulation: Simulation) -> None:
+    def __init__(self, method: Any, problem: Problem, key: jax.Array, size: int | None, simulation: Simulation) -> None:
         self.method, self.problem, self.key, self.size = method, jax.device_put(problem), key, size
         self.simulation = simulation
-        self.judge = Judge.of(method, problem)
+        self.probe = LossProbe.of(method, problem)
         self.trials: list[Trial] = []
         self.cost = Cost()
         self.unit = self.loss = math.nan
@@ -59,12 +60,12 @@ class Search:
     def start(self, rounds: int) -> float:
         """Judge x0 and return the theory's stepsize, for the steepest client's slope along some directions."""
         problem, eta = self.problem, self.method.smoothing
-        x = jnp.asarray(problem.x0, float if problem.hierarchical else None)
+        x = problem.start
         keys = [path_key(self.key, (PROBED, j)) for j in range(PROBES)]
         v = jnp.stack([directions.sphere(key, x.size, eta, x.dtype) for key in keys])
         points = jnp.concatenate([x[None], x + v, x - v])
         y = begin_below(problem, None, len(points))
-        found, tally = ask(self.judge, problem, path_key(self.key, (JUDGED,)), points, y, jnp.int32(0), many=False)
+        found, tally = ask(self.probe, problem, path_key(self.key, (JUDGED,)), points, y, jnp.int32(0), many=False)
         values = np.asarray(found, float)
         self._charge([tally])
         self.loss = float(problem.client_weights @ values[:, 0])
@@ -81,7 +82,7 @@ class Search:
         self.unit = min(plan.stepsize, self.longest)
         return self.unit
 
-    def first_look(self, rounds: int) -> tuple[int, float]:
+    def first_stage(self, rounds: int) -> tuple[int, float]:
         """Walk along the grid, from the theory's stepsize on, until the best lies between others; return it and its loss.
 
         While nothing is better than x0 there is no telling whether steps are too long or lose by chance, being too short: both
@@ -100,12 +101,12 @@ class Search:
                 break
         return self._best(found), min(found.values())
 
-    def look(self, rounds: int, best: int, walk: bool) -> tuple[int, float]:
-        """Try the neighbours of the last look's best for more rounds; return the best of them and its loss.
+    def stage(self, rounds: int, best: int, walk: bool) -> tuple[int, float]:
+        """Try the neighbours of the last stage's best for more rounds; return the best of them and its loss.
 
         Args:
             rounds: how many.
-            best: of the last look.
+            best: of the last stage.
             walk: go on, once, where the best lies at an end.
         """
         found = self._try([best + i for i in NEAR], rounds, KEYS)
@@ -142,11 +143,11 @@ class Search:
         return dict(zip(numbers, losses, strict=True))
 
     def _judge(self, session: Any, count: int) -> np.ndarray:
-        """Return each run's loss; all looks, and x0, are judged on the same samples."""
+        """Return each run's loss; all stages, and x0, are judged on the same samples."""
         state = session.carry.state
         y = begin_below(self.problem, getattr(state, "y", None), count)
         key, r = path_key(self.key, (JUDGED,)), jnp.int32(session.round)
-        found, tally = ask(self.judge, self.problem, key, state.x[:, None], y, r, many=True)
+        found, tally = ask(self.probe, self.problem, key, state.x[:, None], y, r, many=True)
         self._charge([Tally(low, high) for low, high in zip(*map(np.asarray, tally), strict=True)])
         return np.asarray(found, float)[..., 0] @ np.asarray(self.problem.client_weights, float)
 

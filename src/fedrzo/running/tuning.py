@@ -7,7 +7,7 @@ drawn from a stream of the run's key that the run itself does not use, six runs 
 The stepsize that is best after h rounds is too long for R of them, since errors that are proportional to it remain: it is
 multiplied by (h / R)^p. Where a transient falls like (stepsize x rounds)^-a beside such errors, p is a / (1 + a): 1/2 in the
 theory, near 1 for strongly convex losses. But a run that still gains from every further round is not held up by those errors,
-and p is then 0. How fast gains still grow is seen in the last two looks; docs/stepsizes.md has measurements.
+and p is then 0. How fast gains still grow is seen in the last two stages; docs/stepsizes.md has measurements.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.running.search import Search
 
 STREAM = 5  # of the run's key that the search is drawn from
-SHARES = (1 / 32, 1 / 12, 1 / 6)  # of the rounds, one look after the other
-THEORY = 0.5  # p as the theory has it: all there is to go by after a single look
+SHARES = (1 / 32, 1 / 12, 1 / 6)  # of the rounds, one stage after the other
+THEORY = 0.5  # p as the theory has it: all there is to go by after a single stage
 SETTLED = 0.8  # p where gains have ceased to grow
 GROWING = 2.0  # what p falls by, times the power of the rounds that gains still grow by
-ROUNDS = 4  # of the shortest look, at least
+ROUNDS = 4  # of the shortest stage, at least
 AT_HAND = ("simulation", "loop", "ray")  # engines whose caller has all clients' data
 
 
@@ -95,30 +95,30 @@ def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_rou
     simulation = engine if isinstance(engine, Simulation) else Simulation()
     search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, simulation)
     theory = search.start(max(rounds, 1))
-    looks, best, gains = horizons(rounds), 0, []
-    for i, h in enumerate(looks):
-        best, loss = search.first_look(h) if i == 0 else search.look(h, best, walk=i < len(looks) - 1)
+    stages, best, gains = horizons(rounds), 0, []
+    for i, h in enumerate(stages):
+        best, loss = search.first_stage(h) if i == 0 else search.stage(h, best, walk=i < len(stages) - 1)
         gains.append(search.loss - loss)
-    stepsize = search.stepsize(best) * (looks[-1] / rounds) ** falling(looks, gains) if looks else theory
+    stepsize = search.stepsize(best) * (stages[-1] / rounds) ** falling(stages, gains) if stages else theory
     return Tuning(stepsize, theory, search.loss, tuple(search.trials), search.cost)
 
 
 def horizons(rounds: int) -> list[int]:
-    """Return how many rounds each look takes, for a run of so many."""
+    """Return how many rounds each stage takes, for a run of so many."""
     least = [min(rounds, max(ROUNDS, math.ceil(share * rounds))) for share in SHARES]
     return sorted({h for h in least if h > 0})
 
 
-def falling(looks: list[int], gains: list[float]) -> float:
+def falling(stages: list[int], gains: list[float]) -> float:
     """Return by which power of the rounds the best stepsize is taken to fall.
 
     Args:
-        looks: the rounds of each look.
+        stages: the rounds of each stage.
         gains: by how much the best of each was better than x0.
     """
-    if len(looks) < 2:
+    if len(stages) < 2:
         return THEORY
     if gains[-2] <= 0 or gains[-1] <= 0:  # too early to tell
         return 0.0
-    growth = math.log(gains[-1] / gains[-2]) / math.log(looks[-1] / looks[-2])
+    growth = math.log(gains[-1] / gains[-2]) / math.log(stages[-1] / stages[-2])
     return min(SETTLED, max(0.0, SETTLED - GROWING * growth))

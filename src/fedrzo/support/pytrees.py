@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,24 +18,27 @@ from fedrzo.errors import InputError
 T = TypeVar("T", bound=type)
 
 
-def traced(*names: str):  # type: ignore[no-untyped-def]
+def traced(*names: str) -> Callable[[T], T]:
     """Register a class as a pytree whose attributes `names` hold arrays and whose other attributes are static."""
+    return lambda cls: register(cls, lambda: names)
 
-    def register(cls: T) -> T:
-        def flatten(self: Any) -> tuple[tuple, tuple]:
-            static = tuple((key, value) for key, value in vars(self).items() if key not in names)
-            return tuple(getattr(self, name) for name in names), static
 
-        def unflatten(static: tuple, children: tuple) -> Any:
-            self: Any = object.__new__(cls)  # no __init__: leaves may be placeholders, not arrays
-            for name, value in (*static, *zip(names, children, strict=True)):
-                object.__setattr__(self, name, value)
-            return self
+def register(cls: T, names: Callable[[], tuple[str, ...]]) -> T:
+    """Do the same where the names are known only when the first object is looked into."""
 
-        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
-        return cls
+    def flatten(self: Any) -> tuple[tuple, tuple]:
+        arrays = names()
+        static = tuple((key, value) for key, value in vars(self).items() if key not in arrays)
+        return tuple(getattr(self, name) for name in arrays), static
 
-    return register
+    def unflatten(static: tuple, children: tuple) -> Any:
+        self: Any = object.__new__(cls)  # no __init__: leaves may be placeholders, not arrays
+        for name, value in (*static, *zip(names(), children, strict=True)):
+            object.__setattr__(self, name, value)
+        return self
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    return cls
 
 
 @dataclasses.dataclass(frozen=True)

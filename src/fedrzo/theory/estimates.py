@@ -8,7 +8,6 @@ there the same holds the other way round.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -16,14 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import errors, vi
+from fedrzo import errors
 from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
-from fedrzo.problems.bilevel import Bilevel
-from fedrzo.problems.curvature import lower_level
-from fedrzo.problems.map_curvature import measure
 from fedrzo.problems.start import check_point
-from fedrzo.problems.two_stage import TwoStage
 from fedrzo.support.arguments import told
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.slopes import Slopes, slopes
@@ -88,7 +83,7 @@ class Estimates:
 
 @told(seed="key")
 def estimate(
-    problem: Any, point: Any = None, radius: float = 1.0, *, points: int = POINTS, key: int = 0, warn: bool = True
+    problem: Problem, point: Any = None, radius: float = 1.0, *, points: int = POINTS, key: int = 0, warn: bool = True
 ) -> Estimates:
     """Estimate a problem's constants from loss values, gradients where there are any, and projections.
 
@@ -149,7 +144,7 @@ def spread(norms: np.ndarray, weights: np.ndarray, noise: float, exact: bool) ->
     return Interval.above(largest, float(np.mean(at_points)), SIGMAS * (sampling + noise * largest))
 
 
-def dissimilarity(problem: Any, x: np.ndarray, radius: float, key: int) -> tuple[Interval, Interval]:
+def dissimilarity(problem: Problem, x: np.ndarray, radius: float, key: int) -> tuple[Interval, Interval]:
     """Return B1 and B2 with mean_i dist(x, X_i)^2 <= B1^2 + B2^2 ||x - mean_i P_i(x)||^2 at sampled points.
 
     Such pairs are many. B2 is the least that does without B1 at the farther half of the points, which lie up to ten radii
@@ -175,7 +170,7 @@ def dissimilarity(problem: Any, x: np.ndarray, radius: float, key: int) -> tuple
 
 
 @jax.jit
-def _set_distances(problem: Any, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _set_distances(problem: Problem, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     clients = jnp.arange(problem.clients)
 
     def one(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -185,41 +180,16 @@ def _set_distances(problem: Any, points: jax.Array) -> tuple[jax.Array, jax.Arra
     return jax.lax.map(one, points)
 
 
-def _lower(problem: Any, around: np.ndarray, found: Slopes) -> dict[str, Any]:
+def _lower(problem: Problem, around: np.ndarray, found: Slopes) -> dict[str, Any]:
     """Return what there is to say about the lower level."""
-    if not problem.hierarchical:
+    if found.norms_y is None:
         return {}
-    assert found.norms_y is not None
     more: dict[str, Any] = {"lipschitz_y": spread(found.norms_y, found.weights, 0.0, found.exact)}
     if found.solution is not None:
         more["solution_lipschitz"] = Interval.of_supremum(found.solution)
     if found.distances is not None:
         more["distance"] = Interval.of_supremum(found.distances)
-    constants = [_constants(problem, x) for x in around[: len(around) // 2 + 1]]
+    constants = [c for c in map(problem.constants_at, around[: len(around) // 2 + 1]) if c is not None]
     more["modulus"] = Interval.of_infimum([c.mu for c in constants])
     more["smoothness"] = Interval.of_supremum([c.L for c in constants])
     return more
-
-
-def _constants(problem: Any, x: np.ndarray) -> vi.Constants:
-    """Return mu and L of the lower level near one x, by the library's own estimates."""
-    moved = copy.copy(problem)
-    moved.x0 = x
-    if isinstance(problem, TwoStage):
-        measured = measure(moved).overall
-        # A two-stage problem has measured its constants at x0 where the user gave none; what the user gave may be stricter.
-        return vi.Constants(min(measured.mu, problem.modulus), max(measured.L, problem.smoothness))
-    assert isinstance(problem, Bilevel)
-    if getattr(problem.lower_fn, "is_blackbox", False):
-        return _given(problem)
-    found = lower_level(moved, strict=False)  # x may be where no run leads
-    return vi.Constants(float(found.modulus), float(found.smoothness))
-
-
-def _given(problem: Any) -> vi.Constants:
-    for name in ("modulus", "smoothness"):
-        if getattr(problem, name) is None:
-            raise InputError(
-                f"{name}: found None, and a black box has no Hessian to measure it by; give it to the problem"
-            )
-    return vi.Constants(float(problem.modulus), float(problem.smoothness))

@@ -7,9 +7,6 @@ from typing import Any
 
 from fedrzo.errors import InputError, nearest
 from fedrzo.problems.base import Problem
-from fedrzo.problems.bilevel import Bilevel
-from fedrzo.problems.curvature import check_sign
-from fedrzo.problems.two_stage import TwoStage
 from fedrzo.support.arguments import told
 from fedrzo.theory.equilibrium import twostage
 from fedrzo.theory.estimates import Estimates, estimate
@@ -24,12 +21,19 @@ NEEDED = {
     "bilevel": ("lipschitz", "dissimilarity", "lipschitz_y", "cross_lipschitz", "modulus"),
     "twostage": ("lipschitz", "dissimilarity", "lipschitz_y", "modulus", "smoothness", "distance"),
 }
+THEOREMS: dict[str, Any] = {"nonsmooth": nonsmooth, "bilevel": bilevel, "twostage": twostage}
 OPTIONS = ("budget", "epsilon", "gap", "stepsize", "local_steps", "inexactness")
 
 
 @told(seed="key")
 def for_problem(
-    problem: Any, smoothing: float = SMOOTHING, *, radius: float = 1.0, key: int = 0, warn: bool = True, **given: Any
+    problem: Problem,
+    smoothing: float = SMOOTHING,
+    *,
+    radius: float = 1.0,
+    key: int = 0,
+    warn: bool = True,
+    **given: Any,
 ) -> Plan:
     """Return what the theorem for this class of problems prescribes, with estimated constants where none are given.
 
@@ -45,7 +49,7 @@ def for_problem(
     """
     if not isinstance(problem, Problem):
         raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
-    kind = "twostage" if isinstance(problem, TwoStage) else "bilevel" if problem.hierarchical else "nonsmooth"
+    kind = problem.theorem
     needed = NEEDED[kind]
     for name in given:
         if name not in (*needed, *OPTIONS) or (name == "inexactness" and kind != "bilevel"):
@@ -53,13 +57,11 @@ def for_problem(
     if "dissimilarity" not in given and (problem.sets.free or problem.sets.identical):
         given["dissimilarity"] = (0.0, 0.0 if problem.sets.free else 1.0)
     if any(name not in given for name in needed):
-        if isinstance(problem, Bilevel):
-            with problem.precision():
-                check_sign(problem)
+        with problem.precision():
+            problem.check_curvature()
         given = _careful(estimate(problem, radius=radius, key=key, warn=warn)) | given
-    theorem: Any = {"nonsmooth": nonsmooth, "bilevel": bilevel, "twostage": twostage}[kind]
     chosen = {name: value for name, value in given.items() if name in (*needed, *OPTIONS)}
-    return theorem(problem.clients, problem.dim, smoothing, **chosen)
+    return THEOREMS[kind](problem.clients, problem.dim, smoothing, **chosen)
 
 
 def _careful(found: Estimates) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def _careful(found: Estimates) -> dict[str, Any]:
 
 def prescribed(
     method: type,
-    problem: Any,
+    problem: Problem,
     budget: int,
     smoothing: float,
     constants: Mapping[str, Any] | None,

@@ -47,18 +47,29 @@ def _backward(map: Any, y: jax.Array, arguments: tuple, v: jax.Array) -> jax.Arr
     return jax.vjp(lambda y: map(y, *arguments), y)[1](v)[0]
 
 
-def spectrum(jacobian: jax.Array) -> Constants:
-    """Return the constants of a linear map: the least eigenvalue of its symmetric part, and its norm; traced."""
+def at_point(map: Callable[..., jax.Array], y: jax.Array, *arguments: Any) -> Constants:
+    """Return mu and L of a map's derivative at one point; traced."""
+    jacobian = jax.jacfwd(map)(y, *arguments)
     return Constants(jnp.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0], jnp.linalg.norm(jacobian, 2))
 
 
-@functools.partial(jax.jit, static_argnames="map")
-def _at(map: Any, y: jax.Array, arguments: tuple) -> Constants:
-    return spectrum(jax.jacfwd(map)(y, *arguments))
+def largest_eigenvalue(product: Callable[[jax.Array], jax.Array], like: jax.Array, steps: int) -> jax.Array:
+    """Find the largest eigenvalue of a positive semidefinite operator by power iteration, which ends inside the spectrum."""
+    start = jax.random.normal(jax.random.key(0), like.shape, like.dtype)
+
+    def step(_: Any, v: jax.Array) -> jax.Array:
+        v = product(v)
+        return v / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(v.dtype).tiny)
+
+    v = jax.lax.fori_loop(0, steps, step, start / jnp.linalg.norm(start))
+    return jnp.vdot(v, product(v))
+
+
+_at = functools.partial(jax.jit, static_argnames="map")(at_point)
 
 
 def _dense(map: Any, y: jax.Array, arguments: tuple) -> Constants:
-    mu, L = _at(map, y, arguments)
+    mu, L = _at(map, y, *arguments)
     return Constants(float(mu), float(L))
 
 

@@ -16,9 +16,9 @@ from fedrzo.engines.messages.session import CheckedSession
 from fedrzo.engines.messages.wire import WireError, pack, unpack
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
-from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.minimise import minimise
-from fedrzo.problems.monitor import mean_gradient, mean_loss, worst_distance
+from fedrzo.problems.monitor import mean_gradient, mean_loss
+from fedrzo.problems.questions import BY_SERVER
 
 DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
 NEWTON = 20  # at most so many messages to solve a lower level for one row of the history
@@ -37,7 +37,7 @@ class RemoteSession(CheckedSession):
         super().__init__(method, problem, key, size, rules)
         self.post = post
         # What solves the lower level at x, where there is one for all clients.
-        self.y = np.asarray(problem.y0, float) if isinstance(problem, Bilevel) else None
+        self.y = np.asarray(problem.y0, float) if problem.lower_solved_by == BY_SERVER else None
         self._untested = copy.copy(problem)  # what a client sees: the test data are the server's
         self._untested.test, self._untested.metrics = None, ()
 
@@ -135,8 +135,8 @@ def look(problem: Any, x: jax.Array, y: jax.Array | None) -> dict[str, jax.Array
     """Return what one client monitors over its own data at x; at x and y for a bilevel problem, with what can improve y."""
     if y is None:
         return problem.evaluate(x)
-    row = {"loss": mean_loss(problem, x, y), "feasibility": worst_distance(problem, x)}
-    if getattr(problem.lower_fn, "is_blackbox", False) or y.size > DENSE:
+    row = {"loss": mean_loss(problem, x, y), "feasibility": problem.worst_distance(x)}
+    if problem.lower_blackbox or y.size > DENSE:
         return row
     level = problem.lower_level(x)
 

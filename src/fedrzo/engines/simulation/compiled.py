@@ -81,9 +81,6 @@ class SimulatedFederation:
     ) -> SimulatedFederation:
         """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
         problem, key = self.clock.problem, self.clock.next_key()
-        if not hasattr(problem, "lower_level"):
-            kind = type(problem).__name__
-            raise InputError(f"lower: found {kind}, which has no lower level; declare solves = (fz.Bilevel,)")
         ids = everyone(problem)
         level = problem.lower_level(x)
         sent = shared

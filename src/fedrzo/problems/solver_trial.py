@@ -1,7 +1,8 @@
-"""A lower level looked at before a run starts: what are its constants, does a solver converge on it, reach its tolerance?"""
+"""A solver tried on the lower levels of a two-stage problem: does it converge, reach its tolerance, what does it leave undone?"""
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import jax
@@ -9,14 +10,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.vi.base import Solution, Solver, reached
+from fedrzo.problems.inputs import PyTree
+from fedrzo.problems.map_curvature import measure
+from fedrzo.problems.two_stage import TwoStage, check_nonempty, solve_once
+from fedrzo.vi.base import Solver, reached
 from fedrzo.vi.spectrum import Constants
 
 STEPS = 1000
 
 
-def try_solver(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any) -> None:
-    """Raise `InputError` if a solver diverges, or stops short of its tolerance, at one x and for one scenario of a client."""
+def try_solver(problem: TwoStage, solver: Solver) -> None:
+    """Refuse a solver that diverges, or misses its tolerance, at x0 on the scenarios with the worst constants."""
+    with problem.precision():
+        x = problem.into_domain(problem.project(problem.start))
+        measured = measure(problem, x)
+        check_nonempty(measured, x)
+        if problem.estimated:
+            problem = copy.copy(problem)
+            problem.take_constants(measured)
+        for xi, client in measured.worst:
+            _try(problem, x, xi, client, solver)
+
+
+def _try(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver: Any) -> None:
+    """Refuse a solver that diverges, or stops short of its tolerance, at one x and for one scenario of a client."""
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
         found = solve_once(problem, x, xi, solver, client)
         solved = bool(reached(found.y, found.residual, problem.constants_of(client).mu, solver.tolerance))
@@ -43,8 +60,20 @@ class Left(NamedTuple):
     share: float
 
 
-def left_after(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any, k: int, here: Constants) -> Left:
-    """Return what a solver leaves undone at upper iteration k, at one x and for one scenario of a client.
+def left_by(problem: TwoStage, solver: Solver, x: np.ndarray, k: int) -> Left:
+    """Return what a solver leaves undone at a flat x and upper iteration k, on the scenarios with the worst constants."""
+    with problem.precision():
+        point = problem.into_domain(jnp.asarray(x, float))
+        found = measure(problem, point)
+        left = []
+        for xi, client in found.worst:
+            here = Constants(float(found.mu[client]), float(found.L[client]))
+            left.append(_left_after(problem, point, xi, client, solver, k, here))
+        return Left(*map(max, zip(*left, strict=True)))
+
+
+def _left_after(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver: Any, k: int, here: Constants) -> Left:
+    """Return what a solver leaves undone at one x and for one scenario of a client.
 
     Its steps are made of the client's constants, the bound of those `here`, at x.
     """
@@ -64,13 +93,7 @@ def left_after(problem: Any, x: jax.Array, xi: Any, client: int, solver: Any, k:
 
 
 @jax.jit
-def solve_once(problem: Any, x: jax.Array, xi: Any, solver: Solver, client: Any = None) -> Solution:
-    """Solve one lower level; compiled once for a problem and a kind of solver."""
-    return problem.solve(x, xi, solver, client=client)
-
-
-@jax.jit
-def _lengths(problem: Any, x: jax.Array, xi: Any, client: Any, solver: Solver) -> tuple[jax.Array, jax.Array]:
+def _lengths(problem: TwoStage, x: jax.Array, xi: PyTree, client: Any, solver: Solver) -> tuple[jax.Array, jax.Array]:
     """Return the lengths of a method's steps, and the norm of where they lead."""
     lower_set = problem.lower_set_at(x, xi)
 
@@ -78,12 +101,12 @@ def _lengths(problem: Any, x: jax.Array, xi: Any, client: Any, solver: Solver) -
         ahead = solver.advance(lambda y: problem.map(x, y, xi), lower_set, y, *problem.constants_of(client))
         return ahead, jnp.linalg.norm(ahead - y)
 
-    start = lower_set.project(jnp.asarray(problem.y0, float))
+    start = lower_set.project(problem.start_below)
     last, lengths = jax.lax.scan(step, start, length=STEPS)
     return lengths, jnp.linalg.norm(last)
 
 
-def _advice(problem: Any, client: int, solver: Any) -> str:
+def _advice(problem: TwoStage, client: int, solver: Any) -> str:
     mu, L = map(float, problem.constants_of(client))
     if getattr(solver, "stepsize", None) is None:
         return f"check modulus (mu = {mu:.3g}) and smoothness (L = {L:.3g}), or raise tolerance or max_steps"

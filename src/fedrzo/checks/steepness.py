@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from typing import Any
 
 from fedrzo.checks.report import NOTE, OK, Finding
+from fedrzo.problems.base import Problem
 from fedrzo.theory.estimates import Estimates, Interval, estimate
 
 RADIUS = 1.0
@@ -15,18 +14,15 @@ LOWER_POINTS = 2  # where each takes dozens of lower solves
 TOLERANCE = 0.01  # relative: what a given constant may be off by before it is worth a note
 
 
-def constants(problem: Any, key: int) -> list[Finding]:
+def steepness(problem: Problem, key: int) -> list[Finding]:
     """Estimate the slope of the loss and, of the lower level, its modulus and smoothness."""
-    if problem.hierarchical and getattr(getattr(problem, "lower_fn", None), "is_blackbox", False):
+    if problem.lower_blackbox:
         text = "a black box has no Hessian to measure; give modulus and smoothness if you know them"
         return [Finding(OK, "lower", text)]
-    blind = copy.copy(problem)
-    if problem.hierarchical and hasattr(problem, "lower_fn"):
-        blind.given = None, None  # to be measured, not repeated; a two-stage problem has measured its own
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        points = POINTS if not problem.hierarchical else LOWER_POINTS
-        found = estimate(blind, radius=RADIUS, points=points, key=key, warn=False)
+        points = LOWER_POINTS if problem.hierarchical else POINTS
+        found = estimate(problem.without_constants(), radius=RADIUS, points=points, key=key, warn=False)
     findings = [_slope(found, problem)]
     if warned:  # said once for each point that was looked at; once is enough
         return [*findings, Finding.of_message(NOTE, str(warned[0].message), "lower")]
@@ -35,14 +31,14 @@ def constants(problem: Any, key: int) -> list[Finding]:
     return findings + _lower(problem, found.modulus, found.smoothness)
 
 
-def _slope(found: Estimates, problem: Any) -> Finding:
+def _slope(found: Estimates, problem: Problem) -> Finding:
     low, high = found.lipschitz
     of = "the loss with its lower solutions" if problem.hierarchical else "the loss"
     text = f"slopes of {of} reach {low:.3g} to {high:.3g} within {RADIUS:g} of x0 (an estimate from samples)"
     return Finding(OK, "lipschitz", text, {"low": low, "high": high})
 
 
-def _lower(problem: Any, modulus: Interval, smoothness: Interval) -> list[Finding]:
+def _lower(problem: Problem, modulus: Interval, smoothness: Interval) -> list[Finding]:
     facts = {"modulus": list(modulus), "smoothness": list(smoothness)}
     condition = smoothness.low / modulus.high
     text = (
@@ -50,7 +46,7 @@ def _lower(problem: Any, modulus: Interval, smoothness: Interval) -> list[Findin
         + ("" if condition < 1e4 else ", so that lower solves are slow")
     )
     found = [Finding(OK, "lower", text, facts)]
-    given, largest = problem.modulus, problem.smoothness
+    given, largest = problem.given
     if given is not None and given > modulus.high * (1 + TOLERANCE):
         words = (
             f"{given:.4g} was given, {modulus.high:.4g} measured on samples; lower solves trust it: give a smaller one"

@@ -1,0 +1,159 @@
+"""What the rest of the library asks of a problem, with the answers of one that has a single level.
+
+Nobody else asks of which class a problem is, but for methods, which name the classes that they solve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo import vi
+from fedrzo.errors import InputError
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
+from fedrzo.support.pytrees import Layout
+
+# Who solves a lower level: the server by a method, one for all clients; or each client by a solver of `vi`, for each scenario.
+BY_SERVER, BY_CLIENTS = "server", "clients"
+
+
+class Stated(NamedTuple):
+    """A loss that a problem was stated with.
+
+    Attributes:
+        argument: its name, `"loss"` or `"lower"`.
+        loss: the function.
+        data: of which it gets batches.
+        source: the name of that argument.
+        layout: of the variable that it is looked at in: x, or y.
+        start: of that variable.
+        trees: returns what the loss gets before its batch, for a flat value of that variable.
+    """
+
+    argument: str
+    loss: Loss
+    data: Data
+    source: str
+    layout: Layout
+    start: np.ndarray
+    trees: Callable[[Any], tuple[PyTree, ...]]
+
+
+class Questions:
+    """The base of `Problem`: each of these is a class attribute, a property or a method, for a subclass to answer otherwise."""
+
+    loss_fn: Loss
+    data: Data
+    layout: Layout
+    x0: np.ndarray
+
+    theorem: ClassVar[str] = "nonsmooth"  # the function of `fz.theory` that prescribes steps
+    usual: ClassVar[str] = "FedRZOnn"  # the method to take where none is named
+    lower_solved_by: ClassVar[str | None] = None  # BY_SERVER, BY_CLIENTS, or None where there is no lower level
+    zero_sum: ClassVar[bool] = False  # whether the lower loss is minus the upper one
+    takes_batches: ClassVar[bool] = True  # whether the loss is a mean over a batch, rather than that of one scenario
+    measured_gradients = 0  # that measuring a lower level's constants took
+    given: tuple[float | None, float | None] = None, None  # the lower level's mu and L, from the user
+    lower_constrained = False  # whether there are constraints on y
+    lower_blackbox = False  # whether the lower loss has no gradients
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether there is a lower level."""
+        return self.lower_solved_by is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type that x is computed in."""
+        return self.layout.dtype
+
+    @property
+    def start(self) -> jax.Array:
+        """The starting point in that type."""
+        return jnp.asarray(self.x0, self.dtype)
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """How the variables lie in flat vectors, by the names of their starting points."""
+        return {"x0": self.layout}
+
+    @property
+    def stated(self) -> tuple[Stated, ...]:
+        """The losses that the problem was stated with, the upper one first."""
+        return (
+            Stated("loss", self.loss_fn, self.data, "data", self.layout, self.x0, lambda x: (self.layout.unravel(x),)),
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss gets a client's samples in one batch wherever it is to get all of them: a black box."""
+        return is_blackbox(self.loss_fn)
+
+    def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
+        """Return the loss of one batch at a flat x."""
+        return self.loss_fn(self.layout.unravel(x), batch)
+
+    def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array | None]]:
+        """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it, if any.
+
+        What does not depend on the batch, such as one lower level for all, is solved when this is called.
+        """
+        return lambda batch: (jax.vmap(self.value, (0, None))(points, batch), None)
+
+    def losses_at(self, points: jax.Array) -> Callable[[PyTree], jax.Array]:
+        """Return the function of a batch that gives the loss at each row of `points`, lower levels solved accurately."""
+        solved = self.solved_at(points)
+        return lambda batch: solved(batch)[0]
+
+    @property
+    def start_below(self) -> jax.Array:
+        """Where lower solves start, in the type they are computed in."""
+        raise self._no_lower()
+
+    def lower_level(self, points: jax.Array) -> Any:
+        """Return the one lower level of all clients at one x, or at several, one per row: a `LowerLevel`."""
+        raise self._no_lower()
+
+    def _no_lower(self) -> InputError:
+        kind = type(self).__name__
+        return InputError(f"lower: found {kind}, which has no lower level; declare solves = (fz.Bilevel,)")
+
+    def alone(self, batch: PyTree) -> PyTree:
+        """Return what `value` is to get of a batch of one."""
+        return batch
+
+    def as_stated(self) -> Self:
+        """Return this problem without what was measured of it: rounding may differ between machines."""
+        return self
+
+    def without_constants(self) -> Self:
+        """Return this problem as if the user had not given the lower level's mu and L, for measuring them."""
+        return self
+
+    def constants_at(self, x: np.ndarray) -> vi.Constants | None:
+        """Return mu and L of the lower level near a flat x; None where there is no lower level."""
+        del x
+        return None
+
+    def check_curvature(self) -> None:
+        """Refuse a lower loss that bends the wrong way at x0."""
+
+    def try_losses(self) -> float:
+        """Try the losses at x0, before the first round; return the upper one on a sample of the first client."""
+        return check_loss(
+            self.loss_fn, "loss", "loss(x, batch)", self.layout.unravel(self.start), one_sample(self.data)
+        )
+
+    def inside_lower(self) -> Self:
+        """Return this problem with y0 moved into Y(x0) if need be."""
+        return self
+
+    def lower_empty(self, x: jax.Array) -> bool:
+        """Tell whether Y(x) is empty."""
+        del x
+        return False
