@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What the demo needs is installed first; what tests, documentation and the rest need comes on top of it.
+DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 # Some tests wait for other processes: one worker more than there are cores.
 WORKERS ?= 3
@@ -11,14 +14,18 @@ WORKERS ?= 3
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml
+$(DEMO): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "fedrzo needs Python 3.11 or newer; found $$($(PYTHON) -V). Set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(INSTALL) -e '.[data,plots]'
 	@touch $@
 
-demo: $(READY) ## FedRZO_nn against its H = 1 version on handwritten digits (under two minutes)
+$(READY): $(DEMO)
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+demo: $(DEMO) ## FedRZO_nn against its H = 1 version on handwritten digits (two minutes the first time, most of it installing)
 	rm -rf demo
 	$(BIN)/fedrzo run demo --out demo
 

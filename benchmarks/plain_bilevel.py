@@ -1,7 +1,8 @@
 """FedRZO_bl for hyper-parameter learning, as one would first write it in JAX from the paper's listings.
 
-The ruler of `fedrzo bench bilevel`: vmap over clients, scan over steps and rounds, `jax.random.normal` for directions, and FedAvg
-from y = 0 for the lower level, at x+v and then at x-v. Clients have different numbers of validation samples: they are padded.
+The ruler of `benchmarks/bilevel.py`: vmap over clients, scan over steps and rounds, `jax.random.normal` for directions, and
+FedAvg from y = 0 for the lower level, at x+v and then at x-v. Clients have different numbers of validation samples: they are
+padded.
 """
 
 from functools import partial

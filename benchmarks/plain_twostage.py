@@ -1,6 +1,6 @@
 """FedRZO_2s for a Stackelberg leader and Cournot followers, as one would first write it in JAX from the paper's listings.
 
-The ruler of `fedrzo bench twostage`: vmap over clients, scan over steps and rounds, `jax.random.normal` for directions, and
+The ruler of `benchmarks/twostage.py`: vmap over clients, scan over steps and rounds, `jax.random.normal` for directions, and
 projected steps from y = 0 for the lower level, at x+v and then at x-v.
 """
 

@@ -1,6 +1,6 @@
 """One round of FedRZO_nn on the two-layer ReLU network, as one would first write it: in NumPy, and in JAX.
 
-The rulers of `fedrzo bench zo`. Both draw directions with the generator that comes with their library, take two losses, and step.
+The rulers of `benchmarks/zo.py`. Both draw directions with their library's own generator, take two losses, and step.
 """
 
 from functools import partial

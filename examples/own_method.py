@@ -87,7 +87,7 @@ def main(engine: str = "simulation") -> None:
             seeds = fz.sweep(method, problem, rounds=150, seeds=5, eval_every=150, progress=False).results[0]
             gap = np.mean([run.history.last["loss"] for run in seeds]) - least
             name, cost = type(method).__name__, seeds[0].history.last["evaluations"]
-            print(f"{name:16}  size {size:>4}   above the least loss {gap:.4f}   evaluations {cost:,}")
+            print(f"{name:16}  batch {size:>4}   above the least loss {gap:.4f}   evaluations {cost:,}")
     here, there = (fz.run(ours, problem, 20, engine=e, progress=False) for e in ("simulation", engine))
     print(f"{engine} and simulation differ by less than 1e-9:", bool(np.all(np.abs(here.x - there.x) < 1e-9)))
 

@@ -22,8 +22,7 @@ LONG = """
     methods/test_fednest.py methods/test_fedprox.py methods/test_fedrzo_bl_refusals.py methods/test_fedzo.py
     methods/test_gradient_methods.py methods/test_hypergradient.py methods/test_known_answers.py methods/test_local_sgda.py
     methods/test_memfbo.py methods/test_scaffnew.py methods/test_simfbo.py methods/test_zsol.py
-    compare/test_compare.py
-    benchmarks/test_bench_communication.py benchmarks/test_bench_theory.py certificates/test_interval.py
+    certificates/test_interval.py
     theory/test_estimates.py running/test_tuning.py
     zoo/test_bilevel.py zoo/test_cnn.py zoo/test_cournot.py zoo/test_logistic.py zoo/test_minimax.py zoo/test_mpecs.py
     zoo/test_published.py zoo/test_synthetic.py

@@ -1,4 +1,4 @@
-"""`fedrzo bench bilevel`: the contestants compute the same thing, and the output has the agreed shape. No time is tested."""
+"""`benchmarks/bilevel.py`: the contestants compute the same thing, and the output has the agreed shape. No time is tested."""
 
 import json
 
@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bilevel
 import fedrzo as fz
-from fedrzo.bench import bilevel, timing
-from fedrzo.cli.main import main
+import plain_bilevel
 from fedrzo.compare.options import Options
 from fedrzo.zoo.bilevel import descend_by_products, hyper_digits, softplus, training_loss
+from helpers.command import main
 
-PLAIN = timing.plain("plain_bilevel")
-SETTING = PLAIN.Setting(lower_rounds=3, lower_steps=4)
+SETTING = plain_bilevel.Setting(lower_rounds=3, lower_steps=4)
 
 
 @pytest.mark.parametrize("products", [False, True])
@@ -24,8 +24,8 @@ def test_both_find_the_same_lower_solutions(products):
     lower = fz.LocalSGD(SETTING.lower_stepsize, SETTING.lower_steps, SETTING.lower_rounds, "full")
     method = fz.FedRZObl(SETTING.stepsize, SETTING.smoothing, 2, lower=lower, warm_start=False, closing=False)
     with problem.precision():
-        key, data = jax.random.key(0), bilevel.plain_data(problem, PLAIN)
-        assert bilevel.difference(PLAIN, SETTING, data, method, problem, key) < 1e-13
+        key, data = jax.random.key(0), bilevel.plain_data(problem)
+        assert bilevel.difference(SETTING, data, method, problem, key) < 1e-13
         session = bilevel.start(method, problem, key)
         points, y = bilevel.last_round(session, method, key)
         far = bilevel.error(problem, points, y)
@@ -34,7 +34,7 @@ def test_both_find_the_same_lower_solutions(products):
 
 def test_padding_keeps_every_sample():
     problem = hyper_digits(4)
-    data = bilevel.plain_data(problem, PLAIN)
+    data = bilevel.plain_data(problem)
     for i, (first, size) in enumerate(zip(problem.data.offsets, problem.data.sizes, strict=True)):
         np.testing.assert_array_equal(data.held_images[i, :size], problem.data.flat[0][first : first + size])
         np.testing.assert_array_equal(data.held_labels[i, size:], 0)
@@ -75,7 +75,7 @@ def test_a_wrong_descent_is_refused():
 
 @pytest.mark.slow
 def test_the_command_prints_the_agreed_shape(capsys, tmp_path):
-    assert main(["bench", "bilevel", "--quick", "--json", "--out", str(tmp_path)]) == 0
+    assert main(bilevel, ["--quick", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert json.loads((tmp_path / "bilevel.json").read_text()) == found
     same = found["same_steps"]["5"]
@@ -88,5 +88,5 @@ def test_the_command_prints_the_agreed_shape(capsys, tmp_path):
 
 
 def test_what_it_does_not_take_is_refused():
-    with pytest.raises(fz.InputError, match="bench bilevel: it takes no problem"):
+    with pytest.raises(fz.InputError, match="it takes no problem"):
         bilevel.run(Options("hyper-digits", 1))

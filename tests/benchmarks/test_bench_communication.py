@@ -1,4 +1,4 @@
-"""`fedrzo bench communication`: bytes that are counted, times that are medians, and the whole of it on a small budget."""
+"""`benchmarks/communication.py`: bytes that are counted, times that are medians, and the whole of it on a small budget."""
 
 import csv
 import itertools
@@ -7,12 +7,13 @@ import json
 import numpy as np
 import pytest
 
+import communication
 from fedrzo import zoo
-from fedrzo.bench import communication, replay
-from fedrzo.cli.main import main
 from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import Either, stacked
 from fedrzo.results.history import History
+from helpers import replay
+from helpers.command import main
 
 NAMES = ["FedRZOnn, vectors", "FedRZOnn, scalars", "FedZO", "DeComFL", "FedAvg"]
 
@@ -28,6 +29,17 @@ def test_bytes_to_a_target_are_interpolated_on_the_mean_over_seeds():
     assert communication.until(runs, 2.0) == 150
     assert communication.until(runs, 4.0) == 0
     assert communication.until(runs, 0.5) is None
+
+
+def test_bytes_to_a_target_are_those_of_the_loss_inside_the_sets():
+    """At x itself 1.9 is reached much earlier."""
+    columns = {
+        "loss": [2.0, 1.0, 0.1],
+        "loss_feasible": [2.0, 1.9, 1.8],
+        "upload_bytes": [0, 10, 20],
+        "download_bytes": [0] * 3,
+    }
+    assert communication.until([History(columns)], 1.9) == 10
 
 
 def test_seconds_are_a_median(monkeypatch):
@@ -54,6 +66,7 @@ def cost():
     return replay.cost(replay.made_up(5, 2000, 4), 3)
 
 
+@pytest.mark.slow
 def test_bytes_of_a_round(cost):
     n, m, H = 8004, 5, 20
     assert (cost["dimension"], cost["clients"], cost["local_steps"]) == (n, m, H)
@@ -66,6 +79,7 @@ def test_bytes_of_a_round(cost):
     assert len(replay.remarks(cost)) == 3
 
 
+@pytest.mark.slow
 def test_the_servers_memory_is_a_few_vectors_whatever_the_number_of_clients(cost):
     few, many = cost["memory"]
     assert (few["clients"], many["clients"]) == (5, 20)
@@ -104,14 +118,13 @@ def test_who_takes_part():
         (["--seeds", "0"], "--seeds: found 0"),
     ],
 )
-def test_what_is_refused(options, message, capsys):
-    assert main(["bench", "communication", *options]) == 2
-    assert message in capsys.readouterr().err
+def test_what_is_refused(options, message, fails):
+    assert message in fails(communication, *options)
 
 
 @pytest.mark.slow
 def test_the_whole_bench(tmp_path, capsys):
-    assert main(["bench", "communication", "--quick", "--seeds", "2", "--json", "--out", str(tmp_path)]) == 0
+    assert main(communication, ["--quick", "--seeds", "2", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     by_name = {entry["name"]: entry for entry in found["methods"]}
     assert list(by_name) == NAMES

@@ -1,13 +1,13 @@
-"""`fedrzo bench growth`: what it measures is really run, in processes of their own. No time is tested."""
+"""`benchmarks/growth.py`: what it measures is really run, in processes of their own. No time is tested."""
 
 import json
 
 import pytest
 
 import fedrzo as fz
-from fedrzo.bench import growth
-from fedrzo.cli.main import main
+import growth
 from fedrzo.compare.options import Options
+from helpers.command import main
 
 
 def test_slopes_of_known_lines():
@@ -32,18 +32,18 @@ def test_a_setting_in_a_process_of_its_own():
 
 
 def test_a_setting_that_fails_says_which():
-    with pytest.raises(fz.FedrzoError, match=r"bench growth: .*'clients': 0.* failed: "):
+    with pytest.raises(fz.FedrzoError, match=r".*'clients': 0.* failed: "):
         growth.apart({"clients": 0, "local_steps": 1, "neurons": 1, "samples": 1, "pixels": 2})
 
 
 @pytest.mark.slow
 def test_the_command(capsys, tmp_path):
-    assert main(["bench", "growth", "--quick", "--json", "--out", str(tmp_path)]) == 0
+    assert main(growth, ["--quick", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["axes"]) == {"clients", "local_steps", "neurons", "samples"}
     assert json.loads((tmp_path / "growth.json").read_text()) == found
 
 
 def test_what_it_does_not_take_is_refused():
-    with pytest.raises(fz.InputError, match="bench growth: it takes no problem"):
+    with pytest.raises(fz.InputError, match="it takes no problem"):
         growth.run(Options(growth.PROBLEM, 3))

@@ -1,4 +1,4 @@
-"""`fedrzo bench peers`: the job, our own contestant, what happens without a peer, and the agreed shape. No time is tested."""
+"""`benchmarks/peers.py`: the job, our own contestant, what happens without a peer, and the agreed shape. No time is tested."""
 
 import importlib.util
 import json
@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fedrzo as fz
-from fedrzo.bench import peers
-from fedrzo.bench.environments import Environment, PeerError
-from fedrzo.cli.main import main
+import peers
 from fedrzo.compare.options import Options
+from helpers.environments import Environment, PeerError
 
 FEDJAX, _, PFL_NUMPY, _ = peers.PEERS
 
@@ -157,24 +155,15 @@ def test_ratios_are_medians_of_those_within_a_repetition():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["logistic"], "bench peers: it takes no problem"),
-        (["--budget", "10"], "bench peers: it takes no problem, --budget"),
-        (["--seeds", "2"], "bench peers: it takes no problem, --budget or --seeds"),
+        (["logistic"], "benchmarks/peers.py: it takes no problem"),
+        (["--budget", "10"], "benchmarks/peers.py: it takes no problem, --budget"),
+        (["--seeds", "2"], "benchmarks/peers.py: it takes no problem, --budget or --seeds"),
         (["--seed", "-1"], "--seed: found -1; pass a whole number of at least 0"),
         (["--out", __file__], "--out: cannot write in"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(arguments, message, capsys):
-    assert main(["bench", "peers", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
-
-
-def test_it_needs_a_checkout(monkeypatch, tmp_path):
-    monkeypatch.setattr(peers, "SCRIPTS", tmp_path / "nowhere")
-    with pytest.raises(fz.InputError, match="run it from a checkout"):
-        peers.run(Options(peers.PROBLEM, 1))
+def test_bad_input_is_refused_in_one_line(arguments, message, fails):
+    assert message in fails(peers, *arguments)
 
 
 @pytest.mark.slow

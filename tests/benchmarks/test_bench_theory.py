@@ -1,4 +1,4 @@
-"""`fedrzo bench theory`: closed forms, traces, fits, and the whole of it on a small budget."""
+"""`benchmarks/theory.py`: closed forms, traces, fits, and the whole of it on a small budget."""
 
 import json
 import math
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.bench import scaling, shared, theory, traces
-from fedrzo.cli.main import main
+import theory
+from helpers import averaging, moments, scaling, traces
+from helpers.command import main
 
 SIGMAS = 5.0  # a chance of less than one in a million for each number compared
 
@@ -97,6 +98,19 @@ def test_slopes_of_power_laws_are_found_with_their_uncertainty():
     assert math.isnan(scaling.slope([1, 2, 4, 8], curves, 1e-3)["slope"])
 
 
+def test_second_moments_on_a_sphere_and_with_normal_directions():
+    """By hand: n and n + 2 with two sides of a linear loss, n^2 and n (n + 2) with one side of a norm at its tip."""
+    n = 50
+    for kind, case, wanted in (
+        ("sphere", "two sides", n),
+        ("normal", "two sides", n + 2),
+        ("sphere", "one side", n**2),
+        ("normal", "one side", n * (n + 2)),
+    ):
+        drawn = moments.squares(kind, case, n, 4000)
+        assert abs(drawn.mean() - wanted) < 4 * drawn.std() / math.sqrt(drawn.size) + 1e-9 * wanted
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -105,14 +119,13 @@ def test_slopes_of_power_laws_are_found_with_their_uncertainty():
         (["--seeds", "1"], "--seeds: found 1"),
     ],
 )
-def test_what_is_refused(options, message, capsys):
-    assert main(["bench", "theory", *options]) == 2
-    assert message in capsys.readouterr().err
+def test_what_is_refused(options, message, fails):
+    assert message in fails(theory, *options)
 
 
 @pytest.mark.slow
 def test_a_shared_direction_is_not_averaged_away():
-    found = shared.directions([1, 8], 200)
+    found = averaging.directions([1, 8], 200)
     assert found["own"]["low"] <= -1 <= found["own"]["high"]
     # Identical clients that share a direction all return the same estimate.
     assert found["shared"]["variance"][1] == pytest.approx(found["shared"]["variance"][0], rel=1e-9)
@@ -120,7 +133,7 @@ def test_a_shared_direction_is_not_averaged_away():
 
 @pytest.mark.slow
 def test_the_whole_bench(tmp_path, capsys):
-    assert main(["bench", "theory", "--quick", "--seeds", "8", "--json", "--out", str(tmp_path)]) == 0
+    assert main(theory, ["--quick", "--seeds", "8", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert all(row["holds"] and row["slack"] > 1 for row in found["bound"])
     assert all(row["holds"] for row in found["consensus"])

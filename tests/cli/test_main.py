@@ -174,7 +174,7 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
         ("run own.py", "spec: own.py is a Python file; use `fedrzo solve own.py`"),
         ("run own.py:other", "spec: own.py:other is a Python file; use `fedrzo solve own.py:other`"),
         ("solve nowhere.py", "file: there is no file nowhere.py; pass FILE.py, or FILE.py:NAME"),
-        ("bench methods nowhere.py", "file: there is no file nowhere.py; pass FILE.py, or FILE.py:NAME"),
+        ("compare nowhere.py", "file: there is no file nowhere.py; pass FILE.py, or FILE.py:NAME"),
         ("run quadratic --set method.scalars=1", "method.scalars: FedRZOnn has no such field; "
          "known: batch_size, communication, directions, local_steps, name, smoothing, stepsize"),
         ("rn quadratic", "rn: fedrzo has no such command; did you mean 'run'?"),

@@ -1,4 +1,4 @@
-"""`fedrzo solve`: a user's file, what it is asked for, and where it goes wrong; `fedrzo bench methods` takes such files too."""
+"""`fedrzo solve`: a user's file, what it is asked for, and where it goes wrong; `fedrzo compare` takes such files too."""
 
 import json
 import re
@@ -171,10 +171,10 @@ problem = fz.Nonsmooth(fz.blackbox(lambda x, batch: np.abs(x - batch).mean()), f
 
 
 @pytest.mark.slow
-def test_bench_methods_takes_a_users_file(call, user_file):
+def test_compare_takes_a_users_file(call, user_file):
     """A black box with a set leaves one method, which saves time."""
     user_file.write_text(FLAT + "other = problem\n")
-    status, out, _ = call("bench", "methods", f"{user_file}:other", "--budget", 600, "--seeds", 1, "--json", "--quiet")
+    status, out, _ = call("compare", f"{user_file}:other", "--budget", 600, "--seeds", 1, "--json", "--quiet")
     assert status == 0
     found = json.loads(out)
     assert found["problem"] == f"{user_file}:other"

@@ -1,4 +1,4 @@
-"""`fedrzo bench methods`: the contest's rules on problems where their outcome is known."""
+"""`fedrzo compare`: the contest's rules on problems where their outcome is known."""
 
 import csv
 import json
@@ -10,7 +10,7 @@ import fedrzo as fz
 from fedrzo import methods as registry
 from fedrzo import zoo
 from fedrzo.cli.main import main
-from fedrzo.compare import candidates, methods
+from fedrzo.compare import candidates, comparison
 from fedrzo.compare.contest import Contest, read
 from fedrzo.results.history import History
 
@@ -78,7 +78,7 @@ def test_the_row_that_a_budget_pays_for_is_read():
 def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
     """On the quadratic: the budgets are kept, what is drawn is what was run, and gradients win."""
     budget = 20 * 3 * PER_ROUND
-    arguments = ["bench", "methods", "quadratic", "--budget", str(budget), "--seeds", "5", "--seed", "3", "--json"]
+    arguments = ["compare", "quadratic", "--budget", str(budget), "--seeds", "5", "--seed", "3", "--json"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
@@ -117,9 +117,10 @@ def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
     assert {"figure.png", "figure.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_no_method_is_better_than_the_best_feasible_loss(few, tmp_path, capsys):
     """On `boxes` the loss falls without end outside of the sets; inside, the least is -2."""
-    assert main(["bench", "methods", "boxes", "--quick", "--seeds", "3", "--json", "--out", str(tmp_path)]) == 0
+    assert main(["compare", "boxes", "--quick", "--seeds", "3", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["column"] == "loss_feasible"
     for entry in found["methods"]:
@@ -160,7 +161,7 @@ def test_a_winner_that_stays_at_the_edge_is_flagged(monkeypatch):
     entry = made.entry(budgets)
     assert entry["edge_of_grid"]
     assert entry["stepsize"] == max(entry["grid"])
-    assert "stepsize at the edge of its grid" in methods._remarks(entry)
+    assert "stepsize at the edge of its grid" in comparison._remarks(entry)
 
 
 def test_what_diverges_is_told(monkeypatch):
@@ -174,8 +175,8 @@ def test_what_diverges_is_told(monkeypatch):
     assert entry["diverged"]
     json.dumps(entry, allow_nan=False)
     assert entry["at_equal_evaluations"]["loss"] is None
-    assert "diverged" in methods._remarks(entry)
-    assert methods._interval(entry["at_equal_evaluations"]) == "not finite"
+    assert "diverged" in comparison._remarks(entry)
+    assert comparison._interval(entry["at_equal_evaluations"]) == "not finite"
 
 
 def test_a_method_that_cannot_spend_its_budget_is_marked():
@@ -188,7 +189,7 @@ def test_a_method_that_cannot_spend_its_budget_is_marked():
     assert entry["at_equal_evaluations"]["rounds"] == 15
     assert entry["at_equal_evaluations"]["share_of_budget"] == 0.015
     assert not entry["at_equal_bytes"]["capped"]
-    assert methods._remarks(entry) == ["capped in evaluations"]
+    assert comparison._remarks(entry) == ["capped in evaluations"]
 
 
 def test_a_round_that_exceeds_the_budget_is_marked():
@@ -198,7 +199,7 @@ def test_a_round_that_exceeds_the_budget_is_marked():
     made.compete(budgets, [0, 1, 2, 3, 4])
     entry = made.entry(budgets)
     assert entry["at_equal_evaluations"]["share_of_budget"] == 3 * PER_ROUND / 100
-    assert methods._remarks(entry) == ["one round exceeds the budget in evaluations"]
+    assert comparison._remarks(entry) == ["one round exceeds the budget in evaluations"]
 
 
 def test_random_numbers_of_local_steps_are_paid_for_on_average(monkeypatch):
@@ -216,13 +217,12 @@ def test_random_numbers_of_local_steps_are_paid_for_on_average(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["methds"], "bench: found 'methds'; did you mean 'methods'?"),
-        (["methods", "quadratc"], "problem: found 'quadratc'; did you mean 'quadratic'?"),
-        (["methods", "quadratic", "--budget", "0"], "--budget: found 0; pass a whole number of loss evaluations, at least 1"),
-        (["methods", "quadratic", "--seeds", "0"], "--seeds: found 0; pass a whole number of at least 1"),
+        (["quadratc"], "problem: found 'quadratc'; did you mean 'quadratic'?"),
+        (["quadratic", "--budget", "0"], "--budget: found 0; pass a whole number of loss evaluations, at least 1"),
+        (["quadratic", "--seeds", "0"], "--seeds: found 0; pass a whole number of at least 1"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(capsys, arguments, message):
-    assert main(["bench", *arguments]) == 2
+    assert main(["compare", *arguments]) == 2
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"fedrzo: {message}\n")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.bench import communication
-from fedrzo.compare import methods
+from fedrzo.compare import comparison
 from fedrzo.compare.candidates import Candidate
 from fedrzo.compare.contest import Contest, judged_by
 from fedrzo.problems.base import Problem
@@ -136,21 +135,19 @@ def test_the_table_and_the_figure_of_a_comparison_show_both_numbers():
     assert [entry["at_equal_bytes"]["loss"] for entry in entries] == [1.8, 1.5]
     found = {"column": "loss_feasible", "start": 2.0, "budget": budgets, "methods": entries[::-1], "same": [], "refused": [],
              "note": "", "rounds_cap": 100}  # fmt: skip
-    heads, stay, stray = methods.table(found)
+    heads, stay, stray = comparison.table(found)
     assert heads[2:5] == ["loss at x_feasible\nafter 6 evaluations", "feasibility", "rounds"]
     assert heads[5:8] == ["loss at x_feasible\nafter 20 B", "feasibility", "rounds"]
     assert stay[2:5] == stay[5:8] == ["1.5 ± 0", "0.01", "2"]
     assert stray[2:5] == ["1.8 ± 0", "0.465", "2"]
-    assert methods.PROJECTED in methods.remarks(found)
-    drawn = methods.figure(found, contests)
+    assert comparison.PROJECTED in comparison.remarks(found)
+    drawn = comparison.figure(found, contests)
     assert drawn.axes[0].get_ylabel() == "feasible loss above the least found, log scale"
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == [
         "Stay (0.01 outside)",
         "Stray (0.465 outside)",
     ]
     np.testing.assert_allclose(drawn.axes[0].lines[1].get_ydata(), [0.5, 0.4, 0.3])  # of the one that strays
-    # Bytes to a target, in `bench communication`: 1.9 is reached inside after ten, at x itself much earlier.
-    assert communication.until(contests[0].histories["bytes"], 1.9) == 10
 
 
 def test_without_sets_a_comparison_is_as_it_was():

@@ -8,7 +8,6 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import theory
-from fedrzo.bench import moments
 from fedrzo.zoo.bilevel import logistic
 
 LEVY = math.sqrt(2 * math.pi)
@@ -203,19 +202,6 @@ def test_the_second_moment_of_an_estimate():
         squared = (n * 2.0 * v[:, 0]) ** 2  # of n/(2 eta) (f(x + eta v) - f(x - eta v)) v, with L0 = 2
         assert squared.mean() == pytest.approx(4 * n, rel=0.1)
         assert squared.mean() < theory.second_moment(n, 2.0)
-
-
-def test_second_moments_on_a_sphere_and_with_normal_directions():
-    """By hand: n and n + 2 with two sides of a linear loss, n^2 and n (n + 2) with one side of a norm at its tip."""
-    n = 50
-    for kind, case, wanted in (
-        ("sphere", "two sides", n),
-        ("normal", "two sides", n + 2),
-        ("sphere", "one side", n**2),
-        ("normal", "one side", n * (n + 2)),
-    ):
-        drawn = moments.squares(kind, case, n, 4000)
-        assert abs(drawn.mean() - wanted) < 4 * drawn.std() / math.sqrt(drawn.size) + 1e-9 * wanted
 
 
 def test_proposition_2_by_hand():

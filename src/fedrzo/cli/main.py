@@ -5,7 +5,6 @@ What needs JAX is imported inside the commands, so that `--help` and completion 
 
 from __future__ import annotations
 
-import contextlib
 import json as jsonlib
 import re
 import sys
@@ -28,14 +27,12 @@ from fedrzo.cli.commands import (
     Seeds,
     Settings,
     execute,
-    note,
     one_of,
 )
+from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
-from fedrzo.errors import FedrzoError, InputError, nearest
+from fedrzo.errors import FedrzoError, nearest
 from fedrzo.running.built_in import built_in
-
-BENCHES = ("methods", "theory", "zo", "communication", "peers", "growth", "bilevel", "twostage")
 
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -55,14 +52,19 @@ Source = Annotated[
 def main(args: list[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     arguments = sys.argv[1:] if args is None else args
+    return invoke(app, arguments or ["--help"], "fedrzo")
+
+
+def invoke(commands: typer.Typer, args: list[str], program: str) -> int:
+    """Run a command line; bad input is one line on standard error and status 2."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
-            return int(app(args=arguments or ["--help"], prog_name="fedrzo", standalone_mode=False) or 0)
+            return int(commands(args=args, prog_name=program, standalone_mode=False) or 0)
     except USAGE_ERROR as error:
-        return _fail(_usage(error))
+        return _fail(_usage(error), program)
     except FedrzoError as error:
-        return _fail(str(error))
+        return _fail(str(error), program)
 
 
 def _version(wanted: bool) -> None:
@@ -127,7 +129,7 @@ def run(
     output.report(spec.title, outcomes, seeds, json)
 
 
-for command in (solve.new, solve.check, solve.solve, reproduce):
+for command in (solve.new, solve.check, solve.solve, compare, reproduce):
     app.command(cls=Command)(command)
 
 
@@ -151,50 +153,6 @@ def report(
         print(written)
 
 
-@app.command(cls=Command)
-def bench(
-    name: Annotated[
-        str, typer.Argument(help=f"What to measure: {', '.join(BENCHES)}.", autocompletion=one_of(BENCHES))
-    ],
-    problem: Annotated[
-        str | None,
-        typer.Argument(
-            help="For methods and communication: a problem of `fedrzo list`, or FILE.py[:NAME]; relu-digits if not given."
-        ),
-    ] = None,
-    budget: Annotated[
-        int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each setting; 5, for theory 16.")] = None,
-    seed: Seed = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the table, the figure and the histories there.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small budget.")] = False,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
-    """Compare methods on one problem, at equal evaluations and at equal bytes; the theorems with runs; vectors with scalars."""
-    if name not in BENCHES:
-        raise InputError(f"bench: found {name!r}{nearest(name, BENCHES)}")
-    import importlib
-
-    from fedrzo.compare.options import Options
-
-    module = importlib.import_module("fedrzo.compare.methods" if name == "methods" else f"fedrzo.bench.{name}")
-    runs = module.SEEDS if seeds is None else seeds
-    options = Options(problem or module.PROBLEM, runs, budget, seed or 0, out, quick, progress=not quiet)
-    with contextlib.redirect_stdout(sys.stderr):
-        found = module.run(options)
-    if out is not None and (written := sorted(map(str, out.iterdir()))):
-        note(f"wrote {', '.join(written)}", quiet)
-    if json:
-        output.print_json(found)
-        return
-    output.print_rows(f"{name}: {found['problem']}", module.table(found))
-    print("\n".join(module.remarks(found)))
-
-
 def _usage(error: Any) -> str:
     """Return a usage error in the words of the other errors."""
     where = error.ctx.command_path if error.ctx else "fedrzo"
@@ -206,8 +164,8 @@ def _usage(error: Any) -> str:
     return f"{error.format_message().rstrip('.')} (see {where} --help)"
 
 
-def _fail(message: str) -> int:
-    print(f"fedrzo: {' '.join(message.split())}", file=sys.stderr)
+def _fail(message: str, program: str) -> int:
+    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
     return 2
 
 

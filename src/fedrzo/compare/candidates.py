@@ -1,4 +1,4 @@
-"""How `fedrzo bench methods` sets up each method: one table. A new method gets a line here.
+"""How `fedrzo compare` sets up each method: one table. A new method gets a line here.
 
 Settings are equal where methods can be compared: local steps, batch size, smoothing. What is tuned is the stepsize alone; the
 others are plain choices, not the authors', and are shown with the results.

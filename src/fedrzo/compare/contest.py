@@ -40,7 +40,7 @@ AT_X, AT_PROJECTION = "loss", "loss_feasible"  # columns of a history
 
 @dataclasses.dataclass
 class Contest:
-    """One method's way through the bench.
+    """One method's way through a comparison.
 
     Attributes:
         candidate: the method.

@@ -1,4 +1,4 @@
-"""What `fedrzo bench NAME` was asked for; every benchmark's `run` takes one of these."""
+"""What `fedrzo compare`, or a benchmark of a checkout, is asked for."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedrzo.support.files import check_writable
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line; a benchmark says which of them it takes.
+    """The options of the command line.
 
     Attributes:
-        problem: a name of the zoo, a user's FILE.py, or the benchmark's own `PROBLEM`.
+        problem: a name of the zoo, a user's FILE.py, or what a benchmark of a fixed problem calls it.
         seeds: how many runs of each setting.
-        budget: loss evaluations over all clients; None for the benchmark's own.
+        budget: loss evaluations over all clients; None for the default.
         seed: the first of the seeds.
         out: a folder for tables, figures and numbers.
         quick: do less.
@@ -47,14 +47,6 @@ class Options:
     def make(self) -> Any:
         """Return the problem: one of the zoo, or what a Python file defines."""
         return UserFile(self.problem).problem if is_python(self.problem) else zoo.make(self.problem)
-
-    def check_fixed(self, name: str, problem: str) -> None:
-        """Refuse options that a benchmark of a fixed problem and size does not take."""
-        if self.problem != problem or self.budget is not None or self.seeds != 1:
-            raise InputError(
-                f"bench {name}: it takes no problem, --budget or --seeds; pass --quick for fewer repetitions"
-            )
-        self.check_out()
 
     def check_seed(self) -> None:
         """Refuse a negative seed."""

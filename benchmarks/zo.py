@@ -1,4 +1,4 @@
-"""One client-step of FedRZO_nn against what one would first write: `fedrzo bench zo`.
+"""One client-step of FedRZO_nn against what one would first write: `python benchmarks/zo.py`.
 
 A two-layer ReLU network of MNIST's shape (n = 3,140), five clients, twenty local steps. The rulers are in benchmarks/plain_zo.py:
 a NumPy loop, and JAX with vmap, scan and jax.random.normal. All take turns in one process; ratios are of median times. Once the
@@ -8,20 +8,22 @@ CPU the library has a JAX device for each core and shares the clients among them
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedrzo.bench import timing
-from fedrzo.bench.timing import medians, save, use_cores
+import plain_zo as plain
 from fedrzo.compare.options import Options
 from fedrzo.data.client_data import ClientData
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.methods import FedRZOnn
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.relu import ReluLoss, ReluPair
+from helpers.command import check_fixed, main
+from helpers.timing import medians, save, use_cores
 
 PROBLEM = "a ReLU network of MNIST's shape"
 SEEDS = 1
@@ -33,7 +35,7 @@ RULERS = ("numpy", "plain_jax")
 
 def run(options: Options) -> dict[str, Any]:
     """Measure microseconds per client-step; the seed is that of the data and directions."""
-    options.check_fixed("zo", PROBLEM)
+    check_fixed(options, PROBLEM)
     devices = use_cores()
     device = f"{len(devices)} x {devices[0].device_kind}"
     found: dict[str, Any] = {"problem": PROBLEM, "device": device, "microseconds": {}}
@@ -49,7 +51,6 @@ def run(options: Options) -> dict[str, Any]:
 
 def measure(batch: int, seed: int, repetitions: int) -> dict[str, float]:
     """Return microseconds per client-step, compiled, of each contestant."""
-    plain = timing.plain("plain_zo")
     setting = plain.Setting(batch_size=batch)
     images, labels, x0 = plain.draw_data(setting)
     rng, key = np.random.default_rng(seed), jax.random.key(seed)
@@ -104,3 +105,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 def remarks(found: dict[str, Any]) -> list[str]:
     """Return what to know beside the table."""
     return [f"Medians per client-step on {found['device']}, after compilation."]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

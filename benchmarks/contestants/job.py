@@ -1,4 +1,4 @@
-"""The job that `fedrzo bench peers` gives to every contestant, and the form in which each answers.
+"""The job that `benchmarks/peers.py` gives to every contestant, and the form in which each answers.
 
 Imported by the scripts beside it, each of which runs in its own environment, as `python on_NAME.py JOB.npz`: NumPy only.
 """

@@ -1,4 +1,4 @@
-"""Runs that are looked at step by step: what `fedrzo bench theory` measures, on losses whose smoothed gradient is known.
+"""Runs that are looked at step by step: what `benchmarks/theory.py` measures, on losses whose smoothed gradient is known.
 
 A federation shows what a server sees. The theory speaks of the mean iterate within a round and of the clients' distance to it, so
 here each local step of `FedRZOnn` is taken on its own, by the method's own code, and the clients are averaged every H steps.

@@ -1,4 +1,4 @@
-"""The figure of `fedrzo bench theory`."""
+"""The figure of `benchmarks/theory.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How time and memory of a round grow with clients, local steps, dimension and data: `fedrzo bench growth`.
+"""How time and memory of a round grow with clients, local steps, dimension and data: `python benchmarks/growth.py`.
 
 FedRZO_nn on a two-layer ReLU network of made-up images, a chunk of clients at a time (`client_chunk`). Each setting has a process
 of its own, so that its peak memory is its own. Slopes are of log-log lines: 1 is linear, 0 is flat.
@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
+from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from fedrzo.bench.timing import save
 from fedrzo.compare.options import Options
-from fedrzo.data.client_data import ClientData
-from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import FedrzoError
-from fedrzo.methods import FedRZOnn
-from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.zoo.relu import ReluLoss, initial_network
+from helpers import growth_setting
+from helpers.command import check_fixed, main
+from helpers.growth_setting import CHUNK
+from helpers.timing import save
 
 PROBLEM = "a ReLU network, a chunk of clients at a time"
 SEEDS = 1
-CHUNK = 50
 BASE = {"clients": 500, "local_steps": 4, "neurons": 4, "samples": 20, "pixels": 784}  # n = 3,140
 AXES: dict[str, list[int]] = {
     "clients": [50, 500, 5_000, 100_000],
@@ -39,13 +34,13 @@ AXES: dict[str, list[int]] = {
 QUICK_AXES = {"clients": [10, 40], "local_steps": [1, 4], "neurons": [1, 4], "samples": [5, 20]}
 WANTED = {"clients": 1, "local_steps": 1, "neurons": 1, "samples": 0}  # slopes of time
 HUGE = 10_000  # clients beyond which each has one sample and one local step
-REPETITIONS = 3
 LIMIT = 1200  # seconds for one setting
+SCRIPT = Path(growth_setting.__file__)
 
 
 def run(options: Options) -> dict[str, Any]:
     """Measure seconds per round and peak memory along each axis."""
-    options.check_fixed("growth", PROBLEM)
+    check_fixed(options, PROBLEM)
     found: dict[str, Any] = {"problem": PROBLEM, "chunk": CHUNK, "axes": {}}
     for axis, values in (QUICK_AXES if options.quick else AXES).items():
         rows = []
@@ -65,41 +60,13 @@ def setting(axis: str, value: int) -> dict[str, int]:
 
 def apart(chosen: dict[str, int]) -> dict[str, Any]:
     """Measure one setting in a process of its own."""
-    command = [sys.executable, "-m", "fedrzo.bench.growth", json.dumps(chosen)]
+    command = [sys.executable, str(SCRIPT), json.dumps(chosen)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "PYTHONWARNINGS": "ignore"}
     )
     if done.returncode:
-        raise FedrzoError(f"bench growth: {chosen} failed: {(done.stderr.splitlines() or ['no message'])[-1]}")
+        raise FedrzoError(f"{chosen} failed: {(done.stderr.splitlines() or ['no message'])[-1]}")
     return json.loads(done.stdout)
-
-
-def measure(chosen: dict[str, int]) -> dict[str, Any]:
-    """Run rounds of one setting, and tell what they took."""
-    rng = np.random.default_rng(0)
-    total = chosen["clients"] * chosen["samples"]
-    images = rng.random((total, chosen["pixels"]), np.float32).reshape(chosen["clients"], chosen["samples"], -1)
-    labels = rng.choice(np.array([-1, 1], np.float32), images.shape[:2])
-    data = ClientData(list(zip(images, labels, strict=True)), fixed=[np.float32(1)] * chosen["clients"])
-    problem = Nonsmooth(ReluLoss(0.01), data, initial_network(chosen["pixels"], chosen["neurons"], 0))
-    method = FedRZOnn(1e-4, 0.01, chosen["local_steps"])
-    session = Simulation(client_chunk=CHUNK).start([method], problem, [jax.random.key(0)], None)
-    seconds = []
-    for _ in range(REPETITIONS + 1):
-        start = time.perf_counter()
-        session.advance(1)
-        jax.block_until_ready(session.carry)
-        seconds.append(time.perf_counter() - start)
-    return {
-        **chosen, "dimension": problem.dim, "seconds": float(np.median(seconds[1:])), "first": seconds[0],
-        "data_bytes": images.nbytes, "peak_bytes": peak_memory(),
-    }  # fmt: skip
-
-
-def peak_memory() -> int:
-    """Return the most memory that this process ever had."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def slopes(axis: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -136,4 +103,4 @@ def remarks(found: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(json.loads(sys.argv[1]))))
+    sys.exit(main(sys.modules[__name__]))

@@ -1,8 +1,8 @@
-"""The same FedAvg job on fedrzo, FedJAX, pfl and Flower's simulation: `fedrzo bench peers`.
+"""The same FedAvg job on fedrzo, FedJAX, pfl and Flower's simulation: `python benchmarks/peers.py`.
 
-Each contestant is a script in benchmarks/peers that runs in a process of its own, the peers' in virtual environments made here,
-with the versions below. In a repetition they run one after the other, and ratios are taken within it, so that a machine that
-is busy for a while does not favour anybody. Threads are left to each one's default.
+Each contestant is a script in benchmarks/contestants that runs in a process of its own, the peers' in virtual environments made
+here, with the versions below. In a repetition they run one after the other, and ratios are taken within it, so that a machine
+that is busy for a while does not favour anybody. Threads are left to each one's default.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrzo.bench.environments import Environment, PeerError, call
-from fedrzo.bench.timing import save
 from fedrzo.compare.options import Options
-from fedrzo.errors import InputError
+from helpers.command import check_fixed, main
+from helpers.environments import Environment, PeerError, call
+from helpers.timing import save
 
 PROBLEM = "FedAvg for least squares, 100 clients x 50 samples, d = 20, batch 10, 5 local steps"
 SEEDS = 1
@@ -30,7 +30,7 @@ CLIENTS, SAMPLES, DIMENSION = 100, 50, 20
 STEPSIZE, BATCH, LOCAL_STEPS = 0.05, 10, 5
 ROUNDS = 30  # after these, what is left of the loss is the noise of sampling
 SPREADS = 3  # standard deviations of our own losses that a peer's loss may lie above our mean
-SCRIPTS = Path(__file__).parents[3] / "benchmarks" / "peers"
+SCRIPTS = Path(__file__).parent / "contestants"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Peer:
 
     Attributes:
         name: its key in the results.
-        script: its file in benchmarks/peers.
+        script: its file in benchmarks/contestants.
         how: it does the job.
         requirements: what pip installs for it; nothing for fedrzo itself, which runs where it is.
     """
@@ -69,9 +69,7 @@ def run(options: Options, peers: tuple[Peer, ...] = PEERS) -> dict[str, Any]:
         peers: whom to compare with.
     """
     options.check_seed()
-    if not SCRIPTS.is_dir():
-        raise InputError(f"bench peers: found no {SCRIPTS}; run it from a checkout, which has the contestants' scripts")
-    options.check_fixed("peers", PROBLEM)
+    check_fixed(options, PROBLEM)
     seeds = range(options.seed, options.seed + (1 if options.quick else REPETITIONS))
     with tempfile.TemporaryDirectory(prefix="fedrzo-peers-") as elsewhere:
         found = compare(peers, seeds, options.out or Path(elsewhere), options)
@@ -139,7 +137,7 @@ def draw_data(seed: int) -> Data:
 def write_job(path: Path, data_seed: int, seed: int) -> None:
     """Write the job of one repetition where the scripts read it."""
     settings = {"stepsize": STEPSIZE, "batch_size": BATCH, "local_steps": LOCAL_STEPS, "rounds": ROUNDS, "seed": seed}
-    np.savez(path, **draw_data(data_seed)._asdict(), **settings)  # type: ignore[arg-type]
+    np.savez(path, **draw_data(data_seed)._asdict(), **settings)
 
 
 def contest(peer: Peer, job: Path, environment: Environment | None = None) -> dict[str, Any]:
@@ -213,3 +211,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
         *(f"{name}: {', '.join(' '.join(pair) for pair in pairs)}" for name, pairs in versions.items()),
         *(f"{name} is missing: {why}" for name, why in found["missing"].items()),
     ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrzo import theory
-from fedrzo.bench.traces import Known, trace
+from helpers.traces import Known, trace
 
 FACTORS = (0.25, 0.5, 1.0)  # of a first guess: the numbers of iterations that are tried
 EXTENSIONS = 4  # doublings beyond, where the target is not reached

@@ -1,7 +1,7 @@
 """Loss against bytes: FedRZO_nn by vectors and by scalars, beside others, at equal loss evaluations.
 
-Stepsizes are chosen as `fedrzo bench methods` does; scalars take that of vectors, since they take the same steps. What a round
-costs where vectors are long is in `replay.py`.
+Stepsizes are chosen as `fedrzo compare` does; scalars take that of vectors, since they take the same steps. What a round
+costs where vectors are long is in `helpers/replay.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrzo.bench import replay
 from fedrzo.compare.candidates import LOCAL_STEPS, Candidate, applicable
 from fedrzo.compare.contest import (
     AT_PROJECTION,
@@ -40,6 +39,8 @@ from fedrzo.results.result import Result
 from fedrzo.results.statistics import confidence_band
 from fedrzo.running.spec import slug
 from fedrzo.support.files import write_file
+from helpers import replay
+from helpers.command import main
 
 PROBLEM = "relu-digits"
 SEEDS = 5
@@ -50,7 +51,7 @@ PANEL = (5.2, 3.4)  # inches
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Compare ways of communication, on a problem of a single level; the budget is that of `fedrzo bench methods`."""
+    """Compare ways of communication, on a problem of a single level; the budget is that of `fedrzo compare`."""
     options.check()
     problem, seed, quick = options.problem, options.seed, options.quick
     made = options.make()
@@ -80,7 +81,7 @@ def _entrants(name: str, problem: Any) -> tuple[list[Candidate], dict[str, str]]
     found, refused = applicable(problem)
     known = {candidate.name: candidate for candidate in found}
     if FAMILY not in known:
-        raise InputError(f"problem: {name!r} has two levels; bench communication compares methods for one")
+        raise InputError(f"problem: {name!r} has two levels; this benchmark compares methods for one")
     base: Any = known[FAMILY].method
     entrants = [Candidate(VECTORS, base), Candidate(SCALARS, dataclasses.replace(base, communication="scalars"))]
     entrants += [known[other] for other in OTHERS if other in known]
@@ -235,3 +236,7 @@ def _size(count: int | None) -> str:
         return "not reached"
     factor, unit = bytes_unit(count)
     return f"{count / factor:.4g} {unit}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

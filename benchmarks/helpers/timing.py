@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedrzo.errors import InputError
 from fedrzo.support.files import write_file
 from fedrzo.support.hardware import cores
 
@@ -42,14 +39,3 @@ def use_cores() -> list:
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", cores())
     return jax.devices()
-
-
-def plain(name: str) -> ModuleType:
-    """Load a plain version, which lies beside the package in a checkout."""
-    path = Path(__file__).parents[3] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise InputError(f"bench: found no {path}; run it from a checkout, which has what it compares with")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,4 +1,4 @@
-"""FedRZO_bl on hyper-parameter learning against what one would first write in JAX: `fedrzo bench bilevel`.
+"""FedRZO_bl on hyper-parameter learning against what one would first write in JAX: `python benchmarks/bilevel.py`.
 
 Twenty clients learn their l2 weights on scikit-learn's digits, in float64. The ruler is benchmarks/plain_bilevel.py. Two
 questions:
@@ -13,6 +13,7 @@ All take turns in one process, on one JAX device; ratios are of median times.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,14 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.bench import timing
-from fedrzo.bench.timing import medians, save
+import plain_bilevel as plain
 from fedrzo.compare.options import Options
 from fedrzo.engines.simulation.engine import Simulation, SimulationSession
 from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.methods import FedRZObl, LocalSGD
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.zoo.bilevel import hyper_digits
+from helpers.command import check_fixed, main
+from helpers.timing import medians, save
 
 PROBLEM = "hyper-parameter learning, 20 clients"
 SEEDS = 1
@@ -42,20 +44,20 @@ COMPARED, QUICK_COMPARED = 8, 2  # runs whose losses are compared
 
 def run(options: Options) -> dict[str, Any]:
     """Measure milliseconds per upper round; the seed is that of the split and of the directions."""
-    options.check_fixed("bilevel", PROBLEM)
+    check_fixed(options, PROBLEM)
     options.check_seed()
     repetitions, compared = (QUICK_REPETITIONS, QUICK_COMPARED) if options.quick else (REPETITIONS, COMPARED)
     problems = {name: hyper_digits(CLIENTS, seed=options.seed, products=name != "fedrzo") for name in OURS}
-    problem, plain = problems["fedrzo"], timing.plain("plain_bilevel")
+    problem = problems["fedrzo"]
     found: dict[str, Any] = {"problem": PROBLEM, "device": jax.devices()[0].device_kind, "same_steps": {}}
     with problem.precision():
-        key, data = jax.random.key(options.seed), plain_data(problem, plain)
+        key, data = jax.random.key(options.seed), plain_data(problem)
         for steps in QUICK_LOWER_STEPS if options.quick else LOWER_STEPS:
             options.say(f"same steps: {steps} in each lower round")
             setting = plain.Setting(lower_steps=steps)
-            found["same_steps"][str(steps)] = same_steps(problems, plain, setting, data, key, repetitions, compared)
+            found["same_steps"][str(steps)] = same_steps(problems, setting, data, key, repetitions, compared)
         options.say("same accuracy")
-        found["same_accuracy"] = same_accuracy(problem, plain, data, key, repetitions)
+        found["same_accuracy"] = same_accuracy(problem, data, key, repetitions)
     save(found, options.out, "bilevel")
     return found
 
@@ -63,12 +65,12 @@ def run(options: Options) -> dict[str, Any]:
 OURS = ("fedrzo", "fedrzo, products")
 
 
-def plain_data(problem: Bilevel, plain: Any) -> Any:
+def plain_data(problem: Bilevel) -> Any:
     """Return the problem's data in the ruler's form: float64, validation samples padded to equal numbers."""
-    images, labels = (np.asarray(leaf, float) for leaf in problem.lower_data.flat)  # type: ignore[union-attr]
-    sizes = np.asarray(problem.data.sizes)  # type: ignore[union-attr]
-    held = [np.zeros((len(sizes), sizes.max(), *leaf.shape[1:])) for leaf in problem.data.flat]  # type: ignore[union-attr]
-    for padded, leaf in zip(held, problem.data.flat, strict=True):  # type: ignore[union-attr]
+    images, labels = (np.asarray(leaf, float) for leaf in problem.lower_data.flat)
+    sizes = np.asarray(problem.data.sizes)
+    held = [np.zeros((len(sizes), sizes.max(), *leaf.shape[1:])) for leaf in problem.data.flat]
+    for padded, leaf in zip(held, problem.data.flat, strict=True):
         for row, samples in zip(padded, np.split(leaf, np.cumsum(sizes)[:-1]), strict=True):
             row[: len(samples)] = samples
     training = images.reshape(len(sizes), -1, images.shape[1]), labels.reshape(len(sizes), -1)
@@ -76,7 +78,7 @@ def plain_data(problem: Bilevel, plain: Any) -> Any:
 
 
 def same_steps(
-    problems: dict, plain: Any, setting: Any, data: Any, key: jax.Array, repetitions: int, compared: int
+    problems: dict, setting: Any, data: Any, key: jax.Array, repetitions: int, compared: int
 ) -> dict[str, Any]:
     """Compare times, losses and lower solutions where all take the same steps."""
     lower = LocalSGD(setting.lower_stepsize, setting.lower_steps, setting.lower_rounds, "full")
@@ -91,12 +93,12 @@ def same_steps(
         "milliseconds": times,
         "vs_plain_jax": times["plain_jax"] / times["fedrzo, products"],
         "vs_plain_jax_without_products": times["plain_jax"] / times["fedrzo"],
-        "losses": losses(problems["fedrzo"], plain, setting, data, method, jax.random.split(key, compared)),
-        "difference": max(difference(plain, setting, data, method, problem, key) for problem in problems.values()),
+        "losses": losses(problems["fedrzo"], setting, data, method, jax.random.split(key, compared)),
+        "difference": max(difference(setting, data, method, problem, key) for problem in problems.values()),
     }
 
 
-def difference(plain: Any, setting: Any, data: Any, method: Any, problem: Bilevel, key: jax.Array) -> float:
+def difference(setting: Any, data: Any, method: Any, problem: Bilevel, key: jax.Array) -> float:
     """Return how much the ruler's lower solutions differ from ours at the points of our first round, relative to the largest."""
     session = start(method, problem, key)
     points, y = last_round(session, method, key)
@@ -104,9 +106,9 @@ def difference(plain: Any, setting: Any, data: Any, method: Any, problem: Bileve
     return float(np.max(np.abs(y - wanted)) / np.max(np.abs(wanted)))
 
 
-def same_accuracy(problem: Bilevel, plain: Any, data: Any, key: jax.Array, repetitions: int) -> dict[str, Any]:
+def same_accuracy(problem: Bilevel, data: Any, key: jax.Array, repetitions: int) -> dict[str, Any]:
     """Compare times where both have lower solutions of the same accuracy."""
-    step = 2 / (problem.modulus + problem.smoothness)  # type: ignore[operator]
+    step = 2 / (problem.modulus + problem.smoothness)
     setting = plain.Setting(lower_stepsize=step, lower_rounds=EXACT_ROUNDS["plain_jax"], lower_steps=1)
     lower = LocalSGD(step, 1, EXACT_ROUNDS["fedrzo"], "full")
     method = FedRZObl(setting.stepsize, setting.smoothing, setting.local_steps, lower=lower, closing=False)
@@ -154,7 +156,7 @@ def error(problem: Bilevel, points: Any, y: Any) -> float:
     return float(np.max(np.linalg.norm(y - exact, axis=1) / np.linalg.norm(exact, axis=1)))
 
 
-def losses(problem: Bilevel, plain: Any, setting: Any, data: Any, method: Any, keys: Any) -> dict[str, list[float]]:
+def losses(problem: Bilevel, setting: Any, data: Any, method: Any, keys: Any) -> dict[str, list[float]]:
     """Return the upper loss over all data at accurate lower solutions: at the start, and after some rounds for each key."""
     x0, value = jnp.asarray(problem.x0), jax.jit(lambda x: problem.evaluate(x)["loss"])
     ends: dict[str, list] = {"start": [x0], "plain_jax": [], "fedrzo": []}
@@ -199,3 +201,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
         f"from y = 0) and {errors['fedrzo']:.2g} (fedrzo, {EXACT_ROUNDS['fedrzo']} from the last y)."
     )
     return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

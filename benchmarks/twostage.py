@@ -1,4 +1,4 @@
-"""FedRZO_2s with 1,000 followers against what one would first write in JAX: `fedrzo bench twostage`.
+"""FedRZO_2s with 1,000 followers against what one would first write in JAX: `python benchmarks/twostage.py`.
 
 A Stackelberg leader and Cournot followers of different costs and capacities, in float64. The ruler is
 benchmarks/plain_twostage.py. Two questions:
@@ -13,6 +13,7 @@ clients among them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,14 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import plain_twostage as plain
 from fedrzo import vi
-from fedrzo.bench import timing
-from fedrzo.bench.timing import medians, save, use_cores
 from fedrzo.compare.options import Options
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.methods import FedRZO2s
 from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.zoo.cournot import DEMAND, cournot
+from helpers.command import check_fixed, main
+from helpers.timing import medians, save, use_cores
 
 PROBLEM = "Cournot followers, 1,000 of them"
 SEEDS = 1
@@ -44,7 +46,7 @@ REFERENCE = vi.Accelerated(1e-12)
 
 def run(options: Options) -> dict[str, Any]:
     """Measure milliseconds per local step of all clients; the seed draws the followers, and the directions."""
-    options.check_fixed("twostage", PROBLEM)
+    check_fixed(options, PROBLEM)
     options.check_seed()
     followers = QUICK_FOLLOWERS if options.quick else FOLLOWERS
     repetitions = QUICK_REPETITIONS if options.quick else REPETITIONS
@@ -66,21 +68,18 @@ def run(options: Options) -> dict[str, Any]:
 
 def measure(problem: TwoStage, key: jax.Array, accurate: int, repetitions: int) -> dict[str, Any]:
     """Ask both questions for so many clients."""
-    plain = timing.plain("plain_twostage")
     length = 1 / problem.smoothness
     setting = plain.Setting(problem.clients, lower_stepsize=length)
     same = vi.Projection(stepsize=length, steps=setting.lower_steps)
     return {
-        "same_steps": compare(problem, key, plain, setting, same, repetitions),
+        "same_steps": compare(problem, key, setting, same, repetitions),
         "same_accuracy": compare(
-            problem, key, plain, setting._replace(lower_steps=accurate), vi.Accelerated(TOLERANCE), repetitions
+            problem, key, setting._replace(lower_steps=accurate), vi.Accelerated(TOLERANCE), repetitions
         ),
     }
 
 
-def compare(
-    problem: TwoStage, key: jax.Array, plain: Any, setting: Any, solver: vi.Solver, repetitions: int
-) -> dict[str, Any]:
+def compare(problem: TwoStage, key: jax.Array, setting: Any, solver: vi.Solver, repetitions: int) -> dict[str, Any]:
     """Compare times, losses and lower solutions of the ruler with those of the library with some solver."""
     market: Any = problem.map_fn
     followers = jax.device_put(plain.Followers(market.costs, market.caps))
@@ -145,3 +144,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
             apart = f"lower solutions differ by {part['difference']:.1g}; " if name == "same_steps" else ""
             lines.append(f"{name.replace('_', ' ')}, {clients} clients: {apart}losses after {LEARNT} rounds: {losses}.")
     return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

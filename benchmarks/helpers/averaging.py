@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.bench.traces import scaled_distance
 from fedrzo.data.client_data import ClientData
 from fedrzo.methods import FedRZObl, FedRZOnn, LocalSGD
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.running.run import sweep
+from helpers.traces import scaled_distance
 
 DIM, SMOOTHING = 4, 0.5
 RUNS, QUICK_RUNS = 400, 200

@@ -1,4 +1,4 @@
-"""The theorems against runs: `fedrzo bench theory`.
+"""The theorems against runs: `python benchmarks/theory.py`.
 
 All on losses whose constants and smoothed gradients are known in closed form:
 
@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from fedrzo import theory
-from fedrzo.bench import scaling, traces
-from fedrzo.bench.drawing import figure, interval
-from fedrzo.bench.moments import second_moments
-from fedrzo.bench.shared import QUICK_RUNS, directions
 from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
 from fedrzo.results.statistics import confidence_band
 from fedrzo.support.files import write_file
+from helpers import scaling, traces
+from helpers.averaging import QUICK_RUNS, directions
+from helpers.command import main
+from helpers.moments import second_moments
+from helpers.theory_figure import figure, interval
 
 PROBLEM = "closed forms"
 SEEDS = 16
@@ -214,14 +215,18 @@ def _plain(content: Any) -> Any:
 def _check(options: Options) -> None:
     if options.problem != PROBLEM:
         raise InputError(
-            f"problem: found {options.problem!r}; bench theory runs on its own problems with closed forms: leave it out"
+            f"problem: found {options.problem!r}; this benchmark runs on its own problems with closed forms: leave it out"
         )
     if options.budget is not None:
         raise InputError(
-            f"--budget: found {options.budget}; bench theory has its own, smaller with --quick: leave it out"
+            f"--budget: found {options.budget}; this benchmark has its own, smaller with --quick: leave it out"
         )
     if options.seeds < 2:
         raise InputError(
             f"--seeds: found {options.seeds}; pass at least 2, since intervals come from differences between seeds"
         )
     options.check_out()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.bench.shared import fit
+from helpers.averaging import fit
 
 DIMENSIONS = [16, 64, 256]
 DRAWS = 4000

@@ -1,1 +1,0 @@
-"""Benchmarks that anybody can run: `fedrzo bench NAME`, one module each."""
