@@ -60,9 +60,8 @@ class FedRZO2s(FedRZO):
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 4, lines 2-10."""
         del r
-        return State(
-            federation.average(self.client_steps, state.x)
-        )  # lines 3 and 9: broadcast, then the mean of replies
+        x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
+        return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
