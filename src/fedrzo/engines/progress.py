@@ -1,4 +1,4 @@
-"""What every engine keeps beside a method's state: a round drawn at random, and the first sign of trouble."""
+"""What every engine keeps beside a method's state: a round drawn at random, and the first failure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Progress(NamedTuple):
         x_random: x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random
             iterate k*, which falls inside a round and never reaches a server.
         random_round: which synchronisation that was.
-        trouble: the first round that left a state which cannot be gone on from, or -1.
-        x_good: the last x before trouble.
+        first_failed_round: the first round that left a state which cannot be gone on from, or -1.
+        x_good: the last x before that.
     """
 
     x_random: jax.Array
     random_round: jax.Array
-    trouble: jax.Array
+    first_failed_round: jax.Array
     x_good: jax.Array
 
     @classmethod
@@ -35,10 +35,10 @@ class Progress(NamedTuple):
         """Return the record after round r has produced x (synchronisation r + 1), healthy or not."""
         draw = jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, RANDOM_ROUND), r))
         take = draw < 1.0 / (r + 2)  # reservoir sampling: uniform over synchronisations 0 .. r+1
-        good = good & (self.trouble < 0)
+        good = good & (self.first_failed_round < 0)
         return Progress(
             jnp.where(take & good, x, self.x_random),
             jnp.where(take & good, r + 1, self.random_round).astype(jnp.int32),
-            jnp.where((self.trouble < 0) & ~good, r, self.trouble).astype(jnp.int32),
+            jnp.where((self.first_failed_round < 0) & ~good, r, self.first_failed_round).astype(jnp.int32),
             jnp.where(good, x, self.x_good),
         )

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedrzo.engines.messages.messages import Keep, Message, Path, decode, encode_error, encode_reply, find_step
+from fedrzo.engines.messages.codec import Keep, Message, Path, decode, encode_error, encode_reply, find_step
 from fedrzo.engines.messages.wire import WireError, named_tuples, pack, unpack
+from fedrzo.engines.simulation.compiled import lower_level
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Reply, path_key, run_step
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
 
 PyTree = Any
@@ -79,7 +81,7 @@ class Node:
     """
 
     def __init__(
-        self, method: Method, problem: Any, index: int, client_id: int, root: jax.Array, private: jax.Array
+        self, method: Method, problem: Problem, index: int, client_id: int, root: jax.Array, private: jax.Array
     ) -> None:
         self.method = method
         self.problem = problem
@@ -139,7 +141,7 @@ class Node:
             memory = self.memory[""].at(keep.accepted, keep.path[0])
             reply = self._execute(keep.step, "", tuple(call), iteration, memory, keep.arrays)
             points, self.aside = reply.value, reply.memory
-        self.memory["lower"] = Memory(on_host(part.init_memory(self.problem.lower_level(points))))
+        self.memory["lower"] = Memory(on_host(part.init_memory(lower_level(self.problem, points))))
         self.points, self.kept, self.digest = points, keep.path, digest(keep.travels)
 
     def dump(self) -> bytes:
@@ -173,11 +175,11 @@ def digest(arrays: PyTree) -> str:
 
 @functools.partial(jax.jit, static_argnames=("step", "view"))
 def execute(
-    method: Method, problem: Any, private: Any, key: Any, place: tuple, points: Any, memory: Any, arrays: Any, *,
-    step: str, view: str,
+    method: Method, problem: Problem, private: jax.Array, key: jax.Array, place: tuple, points: Any, memory: PyTree,
+    arrays: tuple, *, step: str, view: str,
 ) -> Reply:  # fmt: skip
     """Run one named step of one client. Compiled once for all clients."""
-    level = problem.lower_level(points) if view == "lower" else problem
+    level = lower_level(problem, points) if view == "lower" else problem
     index, client_id, r, iteration = place
     client = Client(level, index, client_id, private, r, iteration, points, key)
     owner, name = find_step(method, step)

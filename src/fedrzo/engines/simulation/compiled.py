@@ -14,6 +14,10 @@ from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Gathered, Reply, Roots, private_key, run_step, step_name
+from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.arguments import call_part, mismatch
 
 PyTree = Any
@@ -35,7 +39,14 @@ class SimulatedFederation:
     """The federation's calls as compiled code; see `fedrzo.federation.protocol`."""
 
     def __init__(
-        self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, spread: Spread, view: str = ""
+        self,
+        level: Problem | LowerLevel,
+        ids: jax.Array,
+        weights: jax.Array,
+        clock: Clock,
+        ledger: Ledger,
+        spread: Spread,
+        view: str = "",
     ) -> None:
         self.level = level
         self.ids = ids
@@ -77,15 +88,11 @@ class SimulatedFederation:
         return carry
 
     def lower(
-        self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+        self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
     ) -> SimulatedFederation:
         """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
         problem, key = self.clock.problem, self.clock.next_key()
-        if not hasattr(problem, "lower_level"):
-            kind = type(problem).__name__
-            raise InputError(f"lower: found {kind}, which has no lower level; declare solves = (fz.Bilevel,)")
-        ids = everyone(problem)
-        level = problem.lower_level(x)
+        ids, level = everyone(problem), lower_level(problem, x)
         sent = shared
         if rebuild is None:
             sent = (x,)
@@ -153,7 +160,7 @@ class Clock:
     """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
 
     def __init__(
-        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
+        self, problem: Problem, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
     ) -> None:
         self.problem = problem
         self.roots = roots
@@ -173,7 +180,7 @@ class Clock:
         key = jax.random.fold_in(base, iteration)
         return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
 
-    def client(self, level: Any, i: jax.Array, common: jax.Array) -> Client:
+    def client(self, level: Problem | LowerLevel, i: jax.Array, common: jax.Array) -> Client:
         """Return a client's view at this moment."""
         private = private_key(self.roots, i)
         return Client(level, i, i, private, self.round, self.iteration, self.points, common)
@@ -187,12 +194,20 @@ def _repeated(body: Callable[[Any, PyTree], PyTree], federation: SimulatedFedera
     return found
 
 
-def everyone(problem: Any) -> jax.Array:
+def everyone(problem: Problem) -> jax.Array:
     """Return all clients' ids."""
     return jnp.arange(problem.clients, dtype=jnp.int32)
 
 
-def initial_memory(method: Any, level: Any) -> PyTree:
+def initial_memory(method: Method, level: Problem | LowerLevel) -> PyTree:
     """Return the clients' memories at the start, one row each."""
     one = method.init_memory(level)
     return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], level.clients, axis=0), one)
+
+
+def lower_level(problem: Problem, points: jax.Array) -> LowerLevel:
+    """Return the lower level of a problem at some points, or refuse a problem that has none."""
+    if not isinstance(problem, Bilevel):
+        kind = type(problem).__name__
+        raise InputError(f"lower: found {kind}, which has no lower level; declare solves = (fz.Bilevel,)")
+    return problem.lower_level(points)
