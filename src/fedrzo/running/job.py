@@ -11,8 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrzo.engines.base import Session
-from fedrzo.engines.progress import Progress
+from fedrzo.engines.base import Progress, Session
 from fedrzo.errors import CheckpointError, DivergedError, InputError, warn
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -37,24 +38,16 @@ class Server(Protocol):
         """Add to the run's costs."""
 
 
+@dataclasses.dataclass(eq=False)
 class MessageFederation:
-    """What a method sees of clients that are reached by messages.
+    """What a method sees of clients that are reached by messages."""
 
-    Args:
-        session: the run.
-        ids: who takes part.
-        path: where in the run this is.
-        view: `""`, or `"lower"`.
-        iteration: the index within the innermost repeat.
-    """
-
-    def __init__(self, session: Server, ids: np.ndarray, path: Path, view: str = "", iteration: int = 0) -> None:
-        self.session = session
-        self.ids = ids
-        self.path = path
-        self.view = view
-        self.iteration = iteration
-        self.calls = 0
+    session: Server
+    ids: np.ndarray  # who takes part
+    path: Path  # where in the run this is
+    view: str = ""  # or "lower"
+    iteration: int = 0  # the index within the innermost repeat
+    calls: int = 0
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""

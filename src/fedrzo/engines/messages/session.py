@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.base import Event, Session
+from fedrzo.engines.base import Event, Progress, Session
 from fedrzo.engines.messages.calls import MessageFederation
 from fedrzo.engines.messages.codec import Keep, Message, Path, encode, encode_own, find_step
 from fedrzo.engines.messages.node import execute
 from fedrzo.engines.messages.receive import Intake, Rules
 from fedrzo.engines.messages.wire import named_tuples
-from fedrzo.engines.progress import Progress
 from fedrzo.engines.simulation.compiled import initial_memory, lower_level
 from fedrzo.engines.simulation.engine import Carry, cohort, evaluate
 from fedrzo.engines.simulation.tally import Tally, halves

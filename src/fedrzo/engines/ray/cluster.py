@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fedrzo.errors import InputError, first_line
@@ -81,35 +82,20 @@ class Call(NamedTuple):
     clients: tuple[int, ...]
 
 
+@dataclasses.dataclass(eq=False)
 class ActorHandle:
-    """An actor as the driver sees it: at most one message at a time, and what its clients last remembered.
+    """An actor as the driver sees it: at most one message at a time, and what its clients last remembered."""
 
-    Args:
-        ray: the module.
-        make: starts an actor.
-        spare: actors of former runs, to be used again; None to end them with the run.
-        clients: whose names they are.
-        init: their part of the run, a pickled `WorkerInit` in the object store.
-        tells: whether clients remember anything, which is then handed over with every reply.
-    """
+    ray: Any  # the module
+    make: Callable[[], Any]  # starts an actor
+    spare: list[Any] | None  # actors of former runs, to be used again; None to end them with the run
+    clients: tuple[int, ...]  # whose names they are
+    init: Any  # their part of the run, a pickled `WorkerInit` in the object store
+    tells: bool  # whether clients remember anything, which is then handed over with every reply
+    call: Call | None = None  # the message that has not been answered yet, or over which the actor died
+    kept: dict[int, Any] = dataclasses.field(default_factory=dict)  # by client: the object that holds what it remembers
 
-    def __init__(
-        self,
-        ray: Any,
-        make: Callable[[], Any],
-        spare: list[Any] | None,
-        clients: Sequence[int],
-        init: Any,
-        tells: bool,
-    ) -> None:
-        self.ray = ray
-        self.make = make
-        self.spare = spare
-        self.clients = tuple(clients)
-        self.init = init
-        self.tells = tells
-        self.call: Call | None  # the message that has not been answered yet, or over which the actor died
-        self.kept: dict[int, Any] = {}  # by client: the object that holds what it remembers, for it and for others
+    def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> None:

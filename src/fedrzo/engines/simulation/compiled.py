@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -23,38 +24,29 @@ from fedrzo.support.arguments import call_part, mismatch
 PyTree = Any
 
 
+@dataclasses.dataclass(eq=False)
 class Ledger:
     """What changes while a round is traced, shared by all views of one federation: counters and clients' memories."""
 
-    def __init__(self, tally: Tally, memory: dict[str, PyTree]) -> None:
-        self.tally = tally
-        self.memory = memory
+    tally: Tally
+    memory: dict[str, PyTree]
 
     def dynamic(self) -> tuple[Tally, dict[str, PyTree]]:
         """Return what a compiled loop must carry."""
         return self.tally, dict(self.memory)
 
 
+@dataclasses.dataclass(eq=False)
 class SimulatedFederation:
     """The federation's calls as compiled code; see `fedrzo.federation.protocol`."""
 
-    def __init__(
-        self,
-        level: Problem | LowerLevel,
-        ids: jax.Array,
-        weights: jax.Array,
-        clock: Clock,
-        ledger: Ledger,
-        spread: Spread,
-        view: str = "",
-    ) -> None:
-        self.level = level
-        self.ids = ids
-        self.weights = weights
-        self.clock = clock
-        self.ledger = ledger
-        self.spread = spread
-        self.view = view
+    level: Problem | LowerLevel
+    ids: jax.Array
+    weights: jax.Array
+    clock: Clock
+    ledger: Ledger
+    spread: Spread
+    view: str = ""
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""

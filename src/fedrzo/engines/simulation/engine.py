@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.base import Engine, Session
-from fedrzo.engines.progress import Progress
+from fedrzo.engines.base import Engine, Progress, Session
 from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
 from fedrzo.engines.simulation.spread import Spread, check_chunk, spread
 from fedrzo.engines.simulation.tally import Tally
