@@ -16,7 +16,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.engines.loop import LoopSession
-from fedrzo.engines.messages.messages import Message
+from fedrzo.engines.messages.codec import Message
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.federation.catch_up import as_sent
 from fedrzo.support.pytrees import nbytes

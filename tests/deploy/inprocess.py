@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedrzo.deploy.node import Desk
+from fedrzo.deploy.node import NodeServer
 from fedrzo.deploy.server import Config, serve
 from fedrzo.running.problem_file import UserFile
 
@@ -27,13 +27,13 @@ class Silo:
     cold: bool = False
     alive: bool = True
     online_until: float = 0.0
-    desk: Desk = dataclasses.field(default_factory=Desk)
+    server: NodeServer = dataclasses.field(default_factory=NodeServer)
 
     def answer(self, asked: Any) -> bytes:
         if self.cold:
-            self.desk = Desk()
+            self.server = NodeServer()
         request = {"run": json.loads(asked["run"]), "settings": self.settings, "problem": str(self.problem)}
-        return self.desk.answer(json.dumps(request).encode(), asked["common"], asked["own"])
+        return self.server.answer(json.dumps(request).encode(), asked["common"], asked["own"])
 
 
 class InProcessGrid:

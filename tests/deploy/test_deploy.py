@@ -18,10 +18,10 @@ import fedrzo as fz
 from fedrzo.cli.main import main
 from fedrzo.deploy import parts
 from fedrzo.deploy.credentials import make_authority, make_node_key
-from fedrzo.deploy.node import Desk
+from fedrzo.deploy.node import NodeServer
 from fedrzo.deploy.processes import ProcessError, Processes, free_ports, wait_for_port
 from fedrzo.deploy.scaffold import init
-from fedrzo.engines.messages.messages import decode_reply
+from fedrzo.engines.messages.codec import decode_reply
 from fedrzo.running.problem_file import UserFile
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_deployed_is_refused_in_one_line(change, line, tmp
         "settings": settings,
         "problem": str(file),
     }
-    error = decode_reply(Desk().answer(json.dumps(request).encode(), b"", b""), {}).error
+    error = decode_reply(NodeServer().answer(json.dumps(request).encode(), b"", b""), {}).error
     assert error is not None
     assert re.search(line, error), error
 

@@ -16,7 +16,7 @@ import fedrzo as fz
 from fedrzo.deploy.local import LocalFederation
 from fedrzo.deploy.scaffold import init
 from fedrzo.engines.loop import LoopSession
-from fedrzo.engines.messages.messages import Message
+from fedrzo.engines.messages.codec import Message
 
 
 def app(name: str, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedrzo as fz
-from fedrzo.engines.messages.messages import (
+from fedrzo.engines.messages.codec import (
     Keep,
     Message,
     decode,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedrzo as fz
-from fedrzo.engines.messages.messages import Keep, Message, decode_reply, encode, encode_own
+from fedrzo.engines.messages.codec import Keep, Message, decode_reply, encode, encode_own
 from fedrzo.engines.messages.node import Memory, Node
 from fedrzo.engines.messages.wire import WireError
 from fedrzo.federation.protocol import Roots, private_key

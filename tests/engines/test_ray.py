@@ -136,15 +136,15 @@ def test_actors_hold_the_data_of_their_own_clients_alone():
     try:
         import ray
 
-        parcels = [pickle.loads(ray.get(crew.parcel)) for crew in session.crews]
+        started = [pickle.loads(ray.get(actor.init)) for actor in session.actors]
     finally:
         session.close()
-    assert [parcel.clients for parcel in parcels] == [(0, 2), (1,)]
-    rows = [np.asarray(parcel.problem.data.flat) for parcel in parcels]
+    assert [init.clients for init in started] == [(0, 2), (1,)]
+    rows = [np.asarray(init.problem.data.flat) for init in started]
     whole = np.split(samples().flat, [4, 9])
     np.testing.assert_array_equal(rows[0], np.concatenate([whole[0], whole[2]]))
     np.testing.assert_array_equal(rows[1], whole[1])
-    assert [type(member).__name__ for member in parcels[1].problem.sets.members()] == ["Ball"]
+    assert [type(member).__name__ for member in started[1].problem.sets.members()] == ["Ball"]
 
 
 GUEST = """

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from test_messages import TREES
 
 import fedrzo as fz
-from fedrzo.engines.messages.messages import Message, encode_error, encode_reply
-from fedrzo.engines.messages.receive import Event, FederationError, Intake, Rules
+from fedrzo.engines.base import Event
+from fedrzo.engines.messages.codec import Message, encode_error, encode_reply
+from fedrzo.engines.messages.receive import FederationError, Intake, Rules
 
 PATH = (4, 0)
 EXPECTED = (jax.ShapeDtypeStruct((3,), np.float64), jax.ShapeDtypeStruct((), np.int32))

@@ -6,10 +6,10 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import zoo
-from fedrzo.engines.messages.messages import decode
+from fedrzo.engines.messages.codec import decode
 from fedrzo.engines.messages.node import Node
 from fedrzo.engines.messages.receive import FederationError
-from fedrzo.engines.messages.session import CheckedSession
+from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack, unpack
 from fedrzo.engines.simulation.engine import cohort
 from fedrzo.federation.catch_up import Either
@@ -36,7 +36,7 @@ def quadratic():
     return fz.Nonsmooth(plain.loss_fn, plain.data, np.zeros(DIM))
 
 
-class Session(CheckedSession):
+class Session(MessageSession):
     """Nodes in this process, whose bytes pass through the hands of `spoil(client, common, answer)`."""
 
     def __init__(self, method, problem, size=None):
@@ -48,12 +48,6 @@ class Session(CheckedSession):
         ]
         self.spoil_message = self.spoil_answer = lambda client, step, payload: payload
         self.ends = {}  # where each client's own steps led
-
-    def memories(self):
-        return None
-
-    def set_memories(self, memories):
-        raise AssertionError("nothing is restored here")
 
     def exchange(self, message, ids, intake):
         common, own = self.payloads(message, ids)

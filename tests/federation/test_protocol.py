@@ -10,7 +10,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.engines import loop
-from fedrzo.engines.messages import messages
+from fedrzo.engines.messages import codec
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.engines.simulation.tally import Tally, halves, total
 from fedrzo.federation.protocol import Cost, step_name
@@ -168,8 +168,8 @@ def test_a_step_must_be_the_methods_own():
     method = Descend(0.1)
     assert step_name(method.client_step) == "client_step"
     stranger = dataclasses.replace(method)
-    assert messages.name_of(Nested(method), method) == "lower."
-    assert messages.name_of(Nested(method), stranger) is None
+    assert codec.name_of(Nested(method), method) == "lower."
+    assert codec.name_of(Nested(method), stranger) is None
     with pytest.raises(fz.InputError, match="which is not a method of a Method"):
         step_name(jnp.sum)
 

@@ -12,6 +12,7 @@ import fedrzo as fz
 from fedrzo import zoo
 from fedrzo.cli.main import main
 from fedrzo.engines import Simulation
+from fedrzo.engines.base import Engine
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.results.tuning import Tuning
 from fedrzo.running import search, tuning
@@ -216,8 +217,9 @@ def test_the_loop_engine_runs_with_what_the_simulation_found(problem):
 
 
 def test_an_engine_without_the_data_is_refused(problem):
-    class Elsewhere:
+    class Elsewhere(Engine):
         name = "elsewhere"
+        data_at_hand = False
 
         def start(self, *given):
             raise AssertionError("it must be refused before")

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 
 from fedrzo.deploy import parts
 from fedrzo.deploy.credentials import write_secret
-from fedrzo.engines.messages.messages import encode_error
+from fedrzo.engines.flower.engine import monitor
+from fedrzo.engines.messages.codec import encode_error
 from fedrzo.engines.messages.node import Node
-from fedrzo.engines.messages.remote import look
 from fedrzo.engines.messages.wire import pack, unpack
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Roots, private_key
@@ -36,36 +36,36 @@ KEPT = 4  # experiments that a worker keeps at hand
 ROUNDS = 100  # whose step sizes a node looks at: it does not know how many will be run
 
 
-class Desk:
+class NodeServer:
     """Answers requests, one by one, and keeps what it built for them."""
 
     def __init__(self) -> None:
-        self.seats: dict[str, Seat] = {}
+        self.sessions: dict[str, NodeSession] = {}
 
     def answer(self, request: bytes, common: bytes, own: bytes) -> bytes:
         """Answer a message; what goes wrong on the way is an answer too."""
         try:
             read = json.loads(request)
-            return self._seat(read).answer(read["run"]["kind"], common, own)
+            return self._session(read).answer(read["run"]["kind"], common, own)
         except Exception as error:
             return encode_error((), error)
 
-    def _seat(self, request: dict[str, Any]) -> Seat:
+    def _session(self, request: dict[str, Any]) -> NodeSession:
         run = {name: value for name, value in request["run"].items() if name != "kind"}
         name = json.dumps([run, request["settings"], request["problem"]], sort_keys=True)
-        if name not in self.seats:
-            while len(self.seats) >= KEPT:
-                del self.seats[next(iter(self.seats))]
-            self.seats[name] = Seat(run, request["settings"], request["problem"])
-        return self.seats[name]
+        if name not in self.sessions:
+            while len(self.sessions) >= KEPT:
+                del self.sessions[next(iter(self.sessions))]
+            self.sessions[name] = NodeSession(run, request["settings"], request["problem"])
+        return self.sessions[name]
 
 
 def answer_once(request: bytes, common: bytes, own: bytes) -> bytes:
     """Answer one message in a process that will not answer another."""
-    return Desk().answer(request, common, own)
+    return NodeServer().answer(request, common, own)
 
 
-class Seat:
+class NodeSession:
     """One node's part in one experiment.
 
     Args:
@@ -87,7 +87,7 @@ class Seat:
             private = _sampling_key(settings, folder, roots, self.id)
             self.node = Node(method, jax.device_put(self.problem), 0, self.id, roots.directions, private)
         self.memory = folder / f"{_plain(run['experiment'])}.client-{self.id}.memory"
-        self.stamp: Any = None
+        self.stamp: tuple[int, int] | None = None
 
     def answer(self, kind: str, common: bytes, own: bytes) -> bytes:
         """Answer one message."""
@@ -119,7 +119,7 @@ class Seat:
     def _evaluate(self, common: bytes) -> bytes:
         """Return what is monitored, over this node's own data."""
         _, (x, y) = unpack(common)
-        return pack({"client": self.id}, on_host(look(self.node.problem, x, y)))
+        return pack({"client": self.id}, on_host(monitor(self.node.problem, x, y)))
 
     def _recall(self) -> None:
         """Read the file if another process has written it since."""

@@ -16,7 +16,7 @@ from fedrzo import sets
 from fedrzo.data.client_data import ClientData, Sampler
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
-from fedrzo.problems.base import set_family
+from fedrzo.problems.base import Problem, set_family
 from fedrzo.running.problem_file import UserFile
 from fedrzo.support.pytrees import traced
 
@@ -48,7 +48,7 @@ def client_id(settings: Settings, clients: int) -> int:
     return found
 
 
-def own_part(file: UserFile, settings: Settings, client: int) -> Any:
+def own_part(file: UserFile, settings: Settings, client: int) -> Problem:
     """Return the problem of one node: its own data and its own set."""
     stand_in, lower = file.problem, file.problem.stated[-1].data
     data = below = _data(file, "client_data", stand_in.data, settings, client)
@@ -61,7 +61,7 @@ def own_part(file: UserFile, settings: Settings, client: int) -> Any:
     return problem.moved_to(problem.x0)  # what depends on data is measured on this node's own
 
 
-def outline(file: UserFile, clients: int) -> Any:
+def outline(file: UserFile, clients: int) -> Problem:
     """Return what the server knows: the problem with stand-in data for so many clients, and without private sets."""
     stand_in = file.problem
     problem = stand_in.part([i % stand_in.clients for i in range(clients)])
@@ -72,7 +72,7 @@ def outline(file: UserFile, clients: int) -> Any:
     return problem
 
 
-def prepared(method: Method, problem: Any, file: UserFile) -> Method:
+def prepared(method: Method, problem: Problem, file: UserFile) -> Method:
     """Return the method with what it takes from the problem, which must not be the data: nobody has them all.
 
     The server and every node call this with the same file, so that all have the same numbers.
@@ -138,7 +138,7 @@ def _public_sets(file: UserFile) -> sets.SetFamily:
     return family
 
 
-def weights_of(problem: Any, samples: Sequence[int | None]) -> np.ndarray:
+def weights_of(problem: Problem, samples: Sequence[int | None]) -> np.ndarray:
     """Return the clients' weights, from how many samples each has."""
     if problem.weights != "samples":
         return np.full(len(samples), 1 / len(samples))

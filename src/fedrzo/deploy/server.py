@@ -13,10 +13,11 @@ import numpy as np
 
 from fedrzo.deploy import parts
 from fedrzo.deploy.node import find_method
-from fedrzo.engines.flower import Flower, Post
+from fedrzo.engines.flower.engine import Flower
+from fedrzo.engines.flower.post import Post
 from fedrzo.engines.messages.receive import FederationError, Rules
 from fedrzo.errors import FedrzoError, InputError
-from fedrzo.problems.base import INSIDE
+from fedrzo.problems.base import INSIDE, Problem
 from fedrzo.results.result import Result
 from fedrzo.running.checkpoint import NAME
 from fedrzo.running.job import Row
@@ -91,16 +92,13 @@ def _solve(grid: Any, config: Config, file: UserFile) -> Result:
     engine = Flower(post, config.rules())
     if not config.resume:  # it begins anew, as its nodes do
         (config.folder / "checkpoint" / NAME).unlink(missing_ok=True)
-    result = run(
+    return run(
         method, problem, config.rounds, config.seed, engine, config.clients_per_round or None, config.eval_every,
         progress=False, checkpoint=config.folder / "checkpoint", resume=config.resume, log=(_show,),
     )  # fmt: skip
-    assert engine.session is not None
-    y = engine.session.y
-    return result if y is None else dataclasses.replace(result, y=problem.lower_layout.unravel(y))
 
 
-def _meet(post: Post, config: Config, problem: Any) -> np.ndarray:
+def _meet(post: Post, config: Config, problem: Problem) -> np.ndarray:
     """Wait for the nodes; return the clients' weights."""
     print(f"fedrzo: waiting for {config.clients} nodes", flush=True)
     heard = post.greet(config.start_timeout)

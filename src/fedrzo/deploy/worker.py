@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
-from fedrzo.deploy.node import Desk
+from fedrzo.deploy.node import NodeServer
 from fedrzo.errors import InputError
 
 LONGEST = 100  # bytes of a Unix socket's name, on every system
@@ -20,17 +20,17 @@ LONGEST = 100  # bytes of a Unix socket's name, on every system
 
 def work(socket: Path) -> None:
     """Answer messages until the process is ended."""
-    desk = Desk()
+    server = NodeServer()
     with _listening(socket) as listener:
         print(f"worker: listening on {socket}", file=sys.stderr, flush=True)
         while True:
             with contextlib.suppress(EOFError, ConnectionError), listener.accept() as line:
-                _serve(desk, line)
+                _serve(server, line)
 
 
-def _serve(desk: Desk, line: Connection) -> None:
+def _serve(server: NodeServer, line: Connection) -> None:
     request, common, own = (line.recv_bytes() for _ in range(3))
-    line.send_bytes(desk.answer(request, common, own))
+    line.send_bytes(server.answer(request, common, own))
 
 
 @contextlib.contextmanager

@@ -10,60 +10,50 @@ from typing import Any
 
 import jax
 
-from fedrzo.engines.messages.messages import Message, decode, decode_reply, encode_reply
+from fedrzo.engines.base import Engine
+from fedrzo.engines.messages.codec import Message, decode, decode_reply, encode_reply
 from fedrzo.engines.messages.node import Memory, Node
+from fedrzo.engines.messages.receive import Intake
 from fedrzo.engines.messages.session import MessageSession
-from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import as_received
-from fedrzo.federation.protocol import Reply, private_key
+from fedrzo.federation.protocol import private_key
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
 
 PyTree = Any
 
 
-class Loop:
+class Loop(Engine):
     """The reference engine."""
 
     name = "loop"
 
-    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> LoopSession:
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> LoopSession:
         """Prepare a run."""
-        return LoopSession(only(methods, self.name), jax.device_put(problem), keys[0], clients_per_round)
-
-
-def only(methods: list, engine: str) -> Method:
-    """Return the one method that an engine of messages can run."""
-    if len(methods) != 1:
-        raise InputError(
-            f"engine: the {engine} engine runs one seed and one setting at a time; use engine='simulation'"
-        )
-    return methods[0]
+        return LoopSession(self.only(methods), jax.device_put(problem), keys[0], clients_per_round)
 
 
 class LoopSession(MessageSession):
     """A run in progress; every client is an object in this process."""
 
-    def __init__(self, method: Method, problem: Any, key: jax.Array, size: int | None) -> None:
+    def __init__(self, method: Method, problem: Problem, key: jax.Array, size: int | None) -> None:
         super().__init__(method, problem, key, size)
         directions = self.roots.directions
         self.nodes = [
             Node(method, problem, i, i, directions, private_key(self.roots, i)) for i in range(problem.clients)
         ]
 
-    def deliver(self, message: Message, ids: Any) -> list[tuple[int, Reply]]:
-        """Bring a message to some clients and return who answered what."""
-        ids = [int(i) for i in ids]
-        message = self.addressed(message, ids)
+    def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
+        """Have clients answer one after the other, and take what they answer as it is."""
         common, own = self.payloads(message, ids)
-        answered = []
         for i in ids:
             reply = self.nodes[i].handle(decode(common, own[i], self.types))
             answer = decode_reply(encode_reply(message.path, reply), self.types).reply
             assert answer is not None
-            answered.append((i, answer._replace(value=as_received(answer.value, self.expected(message)))))
-        self.took(message, ids)
-        return answered
+            intake.take(i, answer._replace(value=as_received(answer.value, intake.expected)))
 
     def columns(self) -> dict[str, int]:
         """Return nothing: no bytes travel, and nothing is refused."""

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrzo.engines.messages.remote import RemoteSession
+from fedrzo.engines.base import Progress, Session
 from fedrzo.errors import CheckpointError, DivergedError, InputError, warn
+from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
 from fedrzo.running.checkpoint import ANEW, Checkpoint
@@ -20,31 +22,31 @@ from fedrzo.running.health import Runaway, far_outside, inaccurate_end, unsolved
 from fedrzo.running.interrupt import Interrupt
 from fedrzo.running.progress import Bar
 from fedrzo.running.stopping import Row, Watch
-from fedrzo.running.tuning import AT_HAND
 
 NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
 DIRECTIONS = 16  # and their opposites
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
-def trouble(method: Any, session: Any) -> str | None:
+def trouble(method: Method, session: Session) -> str | None:
     """Say after which round a single run could not go on, and why; None if all is well."""
     record = session.progress()[0]
-    if int(record.trouble) < 0:
+    if int(record.first_failed_round) < 0:
         return None
-    largest = float(np.abs(record.x_good).max())
-    reason = method.diagnose(session.states()[0], record.x_good) or _hole(method, session, record)
+    before = np.asarray(record.x_good)
+    largest = float(np.abs(before).max())
+    reason = method.diagnose(session.states()[0], before) or _hole(method, session, record)
     reason = reason or (
         f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
         "non-finite values"
     )
-    return f"stopped after round {int(record.trouble)}: {reason}"
+    return f"stopped after round {int(record.first_failed_round)}: {reason}"
 
 
-def _hole(method: Any, session: Any, record: Any) -> str | None:
+def _hole(method: Method, session: Session, record: Progress) -> str | None:
     """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
-    if isinstance(session, RemoteSession):
-        return None  # nobody here has the data
+    if not session.data_at_hand:
+        return None
     smoothing = float(getattr(method, "smoothing", NEARBY))
     noise = np.random.default_rng(0).normal(size=(DIRECTIONS, record.x_good.size))
     steps = smoothing * noise / np.linalg.norm(noise, axis=1, keepdims=True)
@@ -52,7 +54,8 @@ def _hole(method: Any, session: Any, record: Any) -> str | None:
     bad = int(np.sum(~np.isfinite(_losses(session.problem, around))))
     if not bad:
         return None
-    where = "x0" if int(record.trouble) == 0 else f"x = {np.array2string(record.x_good, precision=4, threshold=8)}"
+    first = int(record.first_failed_round) == 0
+    where = "x0" if first else f"x = {np.array2string(np.asarray(record.x_good), precision=4, threshold=8)}"
     return (
         f"the loss is not finite at {bad} of {len(around)} points {smoothing:g} away from {where}; start farther inside its "
         "domain, use a smaller smoothing or stepsize, or let it return a large number outside"
@@ -65,7 +68,7 @@ class Job:
     def __init__(
         self,
         case: Any,
-        session: Any,
+        session: Session,
         folder: Path | None,
         log: tuple[Callable[[Row], None], ...],
         watch: Watch | None = None,
@@ -157,7 +160,7 @@ class Job:
     def _chunk(self, rounds: int, interrupt: Interrupt) -> None:
         start = time.perf_counter()
         self.whole = False
-        every_round = getattr(self.session, "stores_every_round", False)
+        every_round = self.session.stores_every_round
         stride = 1 if every_round else rounds
         for _ in range(0, rounds, stride):
             self.session.advance(stride)
@@ -226,11 +229,11 @@ class Job:
         for found in self.doubts if self.single else ():
             warn(found)
 
-    def _doubts(self, i: int, x: np.ndarray, at_hand: bool) -> list[str]:
+    def _doubts(self, i: int, x: np.ndarray) -> list[str]:
         """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
         method, history = self.case.methods[i], self.histories[i]
         found = [far_outside(method, history), inaccurate_end(method, history)]
-        if self.single and at_hand and self.session.round > 0:
+        if self.single and self.session.data_at_hand and self.session.round > 0:
             found.append(method.doubt(self.session.problem, x, self.session.round))
         return [text for text in found if text is not None]
 
@@ -262,7 +265,7 @@ class Job:
         )
 
     def _spec(self, i: int, engine: str) -> dict[str, Any]:
-        events = self.session.notes().get("events")
+        events = [list(event) for event in self.session.events]
         return {**self.case.spec(i, engine), **({"events": events} if events else {})}
 
     def results(self, engine: str) -> list[Result]:
@@ -273,11 +276,11 @@ class Job:
         compiling = max(0.0, first - float(np.median(later))) if later else first
         states, records, found = self.session.states(), self.session.progress(), []
         points = np.stack([state.x for state in states])
-        feasible, lower = problem.project_all(points), problem.lower_solutions(points)
-        losses = self._losses(points, feasible) if engine in AT_HAND else [None] * len(points)
+        feasible, lower = problem.project_all(points), self.session.lower_solutions(points)
+        losses = self._losses(points, feasible) if self.session.data_at_hand else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             worse = worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
-            self.doubts = self._doubts(i, state.x, engine in AT_HAND)
+            self.doubts = self._doubts(i, state.x)
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
                        self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem,
@@ -293,5 +296,5 @@ class Job:
 
 
 @jax.jit
-def _losses(problem: Any, points: Any) -> Any:
+def _losses(problem: Problem, points: np.ndarray) -> jax.Array:
     return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from fedrzo import engines
+from fedrzo.engines.base import Engine
 from fedrzo.errors import InputError, nearest
 from fedrzo.methods.base import Method, functions, schedule_values
 from fedrzo.problems import captures
@@ -30,7 +31,7 @@ from fedrzo.running.job import Job, Row
 from fedrzo.running.loggers import Sink, logging
 from fedrzo.running.progress import is_wanted
 from fedrzo.running.stopping import StopRule
-from fedrzo.running.tuning import AT_HAND, tuned, tunings
+from fedrzo.running.tuning import tuned, tunings
 from fedrzo.support.arguments import check_row_function, kind, told
 from fedrzo.support.files import check_writable
 from fedrzo.support.hardware import warn_of_idle_gpu
@@ -46,7 +47,7 @@ def run(
     problem: Problem,
     rounds: int,
     key: int | jax.Array = 0,
-    engine: Any = "simulation",
+    engine: str | Engine = "simulation",
     clients_per_round: int | None = None,
     eval_every: int = 1,
     progress: bool | None = None,
@@ -84,7 +85,7 @@ def run(
     if callable(log) or not isinstance(log, Iterable):
         raise InputError(f"log: found {type(log).__name__}; pass a list of functions of a row, such as [print]")
     sinks = tuple(check_row_function(sink, "log") for sink in log)
-    return _run(case, engine, progress, checkpoint, resume, sinks, lambda results: results[0])
+    return _run(case, engines.get(engine), progress, checkpoint, resume, sinks, lambda results: results[0])
 
 
 @told(seed="seeds", key="seeds")
@@ -132,7 +133,7 @@ def sweep(
     def pack(results: list[Result]) -> Sweep:
         return Sweep(settings, [results[i * per : (i + 1) * per] for i in range(len(settings))], chosen)
 
-    return _run(case, "simulation", progress, checkpoint, resume, (), pack)
+    return _run(case, engines.get("simulation"), progress, checkpoint, resume, (), pack)
 
 
 @dataclasses.dataclass
@@ -210,7 +211,7 @@ class Case:
 
 def _run(
     case: Case,
-    engine: Any,
+    engine: Engine,
     progress: bool | None,
     checkpoint: str | Path | None,
     resume: bool,
@@ -218,9 +219,6 @@ def _run(
     pack: Callable[[list[Result]], Returned],
 ) -> Returned:
     """Run a case; `pack` makes one thing of its results."""
-    engine = engines.get(engine)
-    if not callable(getattr(engine, "start", None)):
-        raise InputError(f'engine: found {type(engine).__name__}; pass a name such as "loop", or fz.engines.Ray(...)')
     folder = None if checkpoint is None else Path(checkpoint)
     if resume and folder is None:
         raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")
@@ -236,7 +234,7 @@ def _run(
     with case.problem.precision():
         problem = feasible_start(case.problem)
         check_start(problem, case.methods[0])
-        if engine.name in AT_HAND:
+        if engine.data_at_hand:
             warn_of_mistakes(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
         methods = [_prepared(case, method, problem).for_cohort(problem, size) for method in case.methods]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.simulation.engine import Simulation
+from fedrzo.engines.base import Engine, Session
 from fedrzo.engines.simulation.tally import Tally
 from fedrzo.federation import directions
 from fedrzo.federation.protocol import Cost, path_key
@@ -34,9 +34,9 @@ JUDGED, PROBED, TRIED = range(3)  # streams of the search's key
 class Search:
     """The state of a search: what was tried so far, and what it cost. Stepsizes are numbered along the grid."""
 
-    def __init__(self, method: Any, problem: Problem, key: jax.Array, size: int | None, simulation: Simulation) -> None:
+    def __init__(self, method: Any, problem: Problem, key: jax.Array, size: int | None, engine: Engine) -> None:
         self.method, self.problem, self.key, self.size = method, jax.device_put(problem), key, size
-        self.simulation = simulation
+        self.engine = engine
         self.probe = LossProbe.of(method, problem)
         self.trials: list[Trial] = []
         self.cost = Cost()
@@ -133,18 +133,19 @@ class Search:
         numbers = list(numbers)
         methods = [self.method.with_stepsize(self.stepsize(i)) for i in numbers for _ in range(keys)]
         streams = [path_key(self.key, (TRIED, j)) for _ in numbers for j in range(keys)]
-        session = self.simulation.start(methods, self.problem, streams, self.size)
+        session = self.engine.start(methods, self.problem, streams, self.size)
         session.advance(rounds)
-        lost = np.array([int(record.trouble) >= 0 for record in session.progress()])
+        lost = np.array([int(record.first_failed_round) >= 0 for record in session.progress()])
         values = np.where(lost, np.inf, np.nan_to_num(self._judge(session, len(methods)), nan=np.inf))
         losses = [float(value) for value in values.reshape(len(numbers), keys).mean(axis=1)]
         self.cost = _sum([self.cost, *session.costs()])
         self.trials += [Trial(self.stepsize(i), rounds, loss) for i, loss in zip(numbers, losses, strict=True)]
         return dict(zip(numbers, losses, strict=True))
 
-    def _judge(self, session: Any, count: int) -> np.ndarray:
+    def _judge(self, session: Session, count: int) -> np.ndarray:
         """Return each run's loss; all stages, and x0, are judged on the same samples."""
-        state = session.carry.state
+        state: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *session.states())
+        state = getattr(state, "inner", state)  # of a method that travels as scalars
         y = begin_below(self.problem, getattr(state, "y", None), count)
         key, r = path_key(self.key, (JUDGED,)), jnp.int32(session.round)
         found, tally = ask(self.probe, self.problem, key, state.x[:, None], y, r, many=True)

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedrzo.engines.base import Engine
+
 Row = dict[str, int | float]
 
 
@@ -29,6 +31,6 @@ class StopRule:
     It has columns of its own and is part of what is computed, so that its `repr` tells one run from another.
     """
 
-    def begin(self, case: Any, engine: Any) -> Watch:
+    def begin(self, case: Any, engine: Engine) -> Watch:
         """Return the rule at work on one run; refuse what cannot work before the run starts."""
         raise NotImplementedError

@@ -19,9 +19,11 @@ from typing import Any
 
 import jax
 
+from fedrzo.engines.base import Engine
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import InputError
-from fedrzo.methods.base import AUTO
+from fedrzo.methods.base import AUTO, Method
+from fedrzo.problems.base import Problem
 from fedrzo.results.tuning import Tuning
 from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.running.search import Search
@@ -32,7 +34,6 @@ THEORY = 0.5  # p as the theory has it: all there is to go by after a single sta
 SETTLED = 0.8  # p where gains have ceased to grow
 GROWING = 2.0  # what p falls by, times the power of the rounds that gains still grow by
 ROUNDS = 4  # of the shortest stage, at least
-AT_HAND = ("simulation", "loop", "ray")  # engines whose caller has all clients' data
 
 
 def is_auto(method: Any) -> bool:
@@ -47,7 +48,7 @@ def tuned(method: Any, tuning: Tuning | None) -> Any:
 
 
 def tunings(
-    case: Any, methods: list, problem: Any, engine: Any, stored_in: Path | None, progress: bool
+    case: Any, methods: list[Method], problem: Problem, engine: Engine, stored_in: Path | None, progress: bool
 ) -> list[Tuning | None]:
     """Return what was found for each run of a case; None where a stepsize was given.
 
@@ -76,7 +77,9 @@ def tunings(
     return found
 
 
-def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Any) -> Tuning:
+def tune(
+    method: Method, problem: Problem, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Engine
+) -> Tuning:
     """Search for the stepsize of a prepared method.
 
     Args:
@@ -87,13 +90,13 @@ def tune(method: Any, problem: Any, key: jax.Array, rounds: int, clients_per_rou
         clients_per_round: of the run.
         engine: of the run; it must have all clients' data at hand.
     """
-    if engine.name not in AT_HAND:
+    if not engine.data_at_hand:
         raise InputError(
             f'stepsize: found "auto", but the engine {engine.name!r} has no data to search on; pass a number, such as '
             "result.tuning.stepsize of a simulated run"
         )
-    simulation = engine if isinstance(engine, Simulation) else Simulation()
-    search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, simulation)
+    trials = engine if engine.side_by_side else Simulation()
+    search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, trials)
     theory = search.start(max(rounds, 1))
     stages, best, gains = horizons(rounds), 0, []
     for i, h in enumerate(stages):

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.messages.messages import Keep, Message, Path, name_of
+from fedrzo.engines.messages.codec import Keep, Message, Path, name_of
 from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, own_bytes, reply_bytes, stacked
-from fedrzo.federation.protocol import Gathered, Reply, path_key, step_name
+from fedrzo.federation.protocol import Gathered, Reply, Roots, path_key, step_name
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
 
 PyTree = Any
 
 
+class Server(Protocol):
+    """What the calls need of the run that they belong to: what it is about, and that it delivers messages and counts."""
+
+    method: Method
+    problem: Problem
+    roots: Roots
+
+    def deliver(self, message: Message, ids: Iterable[int]) -> list[tuple[int, Reply]]:
+        """Bring a message to some clients and return who answered what."""
+
+    def keep(self, points: Keep) -> None:
+        """Have points sent with the next message."""
+
+    def charge(self, **more: int) -> None:
+        """Add to the run's costs."""
+
+
+@dataclasses.dataclass(eq=False)
 class MessageFederation:
-    """What a method sees of clients that are reached by messages.
+    """What a method sees of clients that are reached by messages."""
 
-    Args:
-        session: the run; it delivers.
-        ids: who takes part.
-        path: where in the run this is.
-        view: `""`, or `"lower"`.
-        iteration: the index within the innermost repeat.
-    """
-
-    def __init__(self, session: Any, ids: Any, path: Path, view: str = "", iteration: int = 0) -> None:
-        self.session = session
-        self.ids = ids
-        self.path = path
-        self.view = view
-        self.iteration = iteration
-        self.calls = 0
+    session: Server
+    ids: np.ndarray  # who takes part
+    path: Path  # where in the run this is
+    view: str = ""  # or "lower"
+    iteration: int = 0  # the index within the innermost repeat
+    calls: int = 0
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""
@@ -66,7 +77,7 @@ class MessageFederation:
         self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
     ) -> MessageFederation:
         """Have x, or what it is rebuilt from, sent to all clients, once, with the next message; return their view there."""
-        everyone = np.arange(self.session.problem.clients)
+        clients = self.session.problem.clients
         points, arrays = np.asarray(x), on_host(shared)
         path = (*self._next(), self.iteration)
         owner = name_of(self.session.method, method)
@@ -76,8 +87,8 @@ class MessageFederation:
             )
         keep = Keep(owner, path, points, "" if rebuild is None else self._name(rebuild), arrays)
         self.session.keep(keep)
-        self.session.charge(download_bytes=sum(_sent(keep.travels, i) for i in everyone))
-        return MessageFederation(self.session, everyone, path, "lower", self.iteration)
+        self.session.charge(download_bytes=sum(_sent(keep.travels, i) for i in range(clients)))
+        return MessageFederation(self.session, np.arange(clients), path, "lower", self.iteration)
 
     def key(self) -> jax.Array:
         """Return a fresh key for the server's own draws."""

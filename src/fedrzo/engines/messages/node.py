@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedrzo.engines.messages.messages import Keep, Message, Path, decode, encode_error, encode_reply, find_step
+from fedrzo.engines.messages.codec import Keep, Message, Path, decode, encode_error, encode_reply, find_step
 from fedrzo.engines.messages.wire import WireError, named_tuples, pack, unpack
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Reply, path_key, run_step
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
 
 PyTree = Any
@@ -79,7 +80,7 @@ class Node:
     """
 
     def __init__(
-        self, method: Method, problem: Any, index: int, client_id: int, root: jax.Array, private: jax.Array
+        self, method: Method, problem: Problem, index: int, client_id: int, root: jax.Array, private: jax.Array
     ) -> None:
         self.method = method
         self.problem = problem
@@ -173,8 +174,8 @@ def digest(arrays: PyTree) -> str:
 
 @functools.partial(jax.jit, static_argnames=("step", "view"))
 def execute(
-    method: Method, problem: Any, private: Any, key: Any, place: tuple, points: Any, memory: Any, arrays: Any, *,
-    step: str, view: str,
+    method: Method, problem: Problem, private: jax.Array, key: jax.Array, place: tuple, points: Any, memory: PyTree,
+    arrays: tuple, *, step: str, view: str,
 ) -> Reply:  # fmt: skip
     """Run one named step of one client. Compiled once for all clients."""
     level = problem.lower_level(points) if view == "lower" else problem

@@ -9,37 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from fedrzo.engines.messages.messages import Message, decode_reply
+from fedrzo.engines.base import Event
+from fedrzo.engines.messages.codec import Message, decode_reply
 from fedrzo.engines.messages.wire import WireError
 from fedrzo.errors import FedrzoError, InputError, first_line
 from fedrzo.federation.catch_up import as_received, kinds
 from fedrzo.federation.protocol import Reply
 
+PyTree = Any
+
 
 class FederationError(FedrzoError):
     """Too few clients answered; the message names those that did not, and why."""
-
-
-class Event(NamedTuple):
-    """Something that went wrong with one client.
-
-    Attributes:
-        round: in which round.
-        client: whose reply is missing or was refused.
-        kind: `killed`, `absent`, `timeout`, `raised`, `duplicate`, `late`, `malformed`, `shape`, `dtype`, `not finite`,
-            `too large`.
-        detail: one line.
-    """
-
-    round: int
-    client: int
-    kind: str
-    detail: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +64,7 @@ class Intake:
     """
 
     def __init__(
-        self, message: Message, ids: Sequence[int], expected: Any, types: dict[str, type], rules: Rules
+        self, message: Message, ids: Sequence[int], expected: PyTree, types: dict[str, type], rules: Rules
     ) -> None:
         self.message = message
         self.waiting = {int(i) for i in ids}  # those who may still answer
@@ -106,17 +92,21 @@ class Intake:
             self._note(client, "late", f"answers the message at {list(answer.path)}")
         else:
             assert answer.reply is not None
-            self._take(client, answer.reply)
+            self._check(client, answer.reply)
 
-    def _take(self, client: int, reply: Reply) -> None:
+    def _check(self, client: int, reply: Reply) -> None:
         try:
-            reply = reply._replace(value=as_received(reply.value, self.expected))
+            value = as_received(reply.value, self.expected)
         except ValueError as error:
             self.fail(client, "shape", first_line(error))
             return
-        if trouble := self._trouble(reply):
-            self.fail(client, *trouble)
-            return
+        if mistake := self._mistake(value):
+            self.fail(client, *mistake)
+        else:
+            self.take(client, reply._replace(value=value))
+
+    def take(self, client: int, reply: Reply) -> None:
+        """Take a reply, whatever it holds."""
         self.waiting.discard(client)
         self.taken[client] = reply
 
@@ -145,12 +135,12 @@ class Intake:
     def _note(self, client: int, kind: str, detail: str) -> None:
         self.events.append(Event(self.message.path[0], client, kind, detail))
 
-    def _trouble(self, reply: Reply) -> tuple[str, str] | None:
-        found: Any = jax.tree.structure(reply.value)
+    def _mistake(self, value: PyTree) -> tuple[str, str] | None:
+        found: Any = jax.tree.structure(value)
         wanted: Any = jax.tree.structure(self.expected)
         if found != wanted:
             return "shape", f"found the structure {found}, wanted {wanted}"
-        for leaf, want in zip(jax.tree.leaves(reply.value), jax.tree.leaves(self.expected), strict=True):
+        for leaf, want in zip(jax.tree.leaves(value), jax.tree.leaves(self.expected), strict=True):
             if leaf.shape != want.shape:
                 return "shape", f"found the shape {leaf.shape}, wanted {want.shape}"
             if leaf.dtype != want.dtype:
@@ -162,18 +152,20 @@ class Intake:
 
     def _refuse_outliers(self) -> None:
         ratio = self.rules.max_reply_ratio
+        if ratio is None:
+            return
         alike: dict[Any, dict[int, float]] = {}  # scalars are compared with scalars, vectors with vectors
         for client, reply in self.taken.items():
             alike.setdefault(kinds(reply.value), {})[client] = _norm(reply.value)
         for norms in alike.values():
             median = float(np.median(list(norms.values())))
             for client, norm in norms.items():
-                if ratio is not None and len(norms) >= 3 and norm > ratio * median:
+                if len(norms) >= 3 and norm > ratio * median:
                     del self.taken[client]
                     self._note(
                         client, "too large", f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
                     )
 
 
-def _norm(tree: Any) -> float:
+def _norm(tree: PyTree) -> float:
     return float(np.sqrt(sum(np.sum(np.square(np.asarray(leaf, float))) for leaf in jax.tree.leaves(tree))))

@@ -1,33 +1,35 @@
-"""A run by messages: the server's side, whatever carries them. An engine subclasses `MessageSession` and brings messages over."""
+"""A run by messages: the server's side, whatever carries them. An engine subclasses `MessageSession` and carries the bytes."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.engines.base import Event, Progress, Session
 from fedrzo.engines.messages.calls import MessageFederation
-from fedrzo.engines.messages.messages import Keep, Message, Path, encode, encode_own, find_step
+from fedrzo.engines.messages.codec import Keep, Message, Path, encode, encode_own, find_step
 from fedrzo.engines.messages.node import execute
-from fedrzo.engines.messages.receive import Event, Intake, Rules
+from fedrzo.engines.messages.receive import Intake, Rules
 from fedrzo.engines.messages.wire import named_tuples
-from fedrzo.engines.progress import Progress
 from fedrzo.engines.simulation.compiled import initial_memory
 from fedrzo.engines.simulation.engine import Carry, cohort, evaluate
 from fedrzo.engines.simulation.tally import Tally, halves
 from fedrzo.federation.protocol import Cost, Reply, Roots
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
+from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.pytrees import index, on_host
 
 PyTree = Any
 
 
-class MessageSession(abc.ABC):
-    """A run in progress; the same calls as `SimulationSession`.
+class MessageSession(Session):
+    """A run in progress.
 
     Args:
         method: prepared.
@@ -38,14 +40,13 @@ class MessageSession(abc.ABC):
     """
 
     def __init__(
-        self, method: Method, problem: Any, key: jax.Array, size: int | None, rules: Rules | None = None
+        self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None = None
     ) -> None:
         self.method = method
         self.problem = problem
         self.key = key
         self.size = size
         self.rules = rules or Rules()
-        self.round = 0
         self.roots = Roots.of(key)
         self.cost = Cost()
         self.state = jax.tree.map(jnp.asarray, method.init(problem, key))
@@ -59,20 +60,31 @@ class MessageSession(abc.ABC):
         self._shapes: dict[Any, Any] = {}
 
     @abc.abstractmethod
-    def deliver(self, message: Message, ids: Any) -> list[tuple[int, Reply]]:
-        """Bring a message to some clients and return who answered what."""
+    def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
+        """Bring a message to some clients and what they answer to `intake`; return when it waits for nobody any more."""
 
-    @abc.abstractmethod
     def memories(self) -> list[PyTree] | None:
         """Return what each client remembers, by client; None where that stays on the clients."""
+        return None
 
-    @abc.abstractmethod
     def set_memories(self, memories: list[PyTree]) -> None:
-        """Have clients remember what they did when a checkpoint was stored."""
+        """Have clients remember what they did when a checkpoint was stored, unless they go back by themselves."""
 
-    def close(self) -> None:
-        """Let go of whatever carries the messages: nothing, where they stay in this process."""
-        return
+    def deliver(self, message: Message, ids: Iterable[int]) -> list[tuple[int, Reply]]:
+        """Bring a message to some clients and return who answered what."""
+        ids = [int(i) for i in ids]
+        message = self.addressed(message, ids)
+        intake = Intake(message, ids, self.expected(message), self.types, self.rules)
+        try:
+            self.exchange(message, ids, intake)
+            answered = intake.close()
+        finally:
+            self.events += intake.events
+            self.wire["wire_upload_bytes"] += intake.bytes
+        took = [i for i, _ in answered]
+        self.accepted[message.view].update(dict.fromkeys(took, message.path))  # the next message tells them
+        self._has.update(took)
+        return answered
 
     def keep(self, points: Keep) -> None:
         """Have points sent with the next message."""
@@ -91,11 +103,6 @@ class MessageSession(abc.ABC):
         self.wire["wire_download_bytes"] += len(common) * len(ids) + sum(map(len, own.values()))
         return common, own
 
-    def took(self, message: Message, ids: list[int]) -> None:
-        """Remember whose replies were taken: the next message tells them."""
-        self.accepted[message.view].update(dict.fromkeys(ids, message.path))
-        self._has.update(ids)
-
     def expected(self, message: Message) -> PyTree:
         """Return the shapes and types of what a step returns."""
         arrays = (message.arrays, None if self._keep is None else self._keep.points)
@@ -106,11 +113,12 @@ class MessageSession(abc.ABC):
         return self._shapes[name]
 
     def _trace(self, message: Message) -> PyTree:
-        level, owner, points = self.problem, self.method, None
+        level: Problem | LowerLevel = self.problem
+        owner, points = self.method, None
         if self._keep is not None:
             points = self._keep.points
-        if message.view == "lower" and self._keep is not None:
-            level, (owner, _) = self.problem.lower_level(points), find_step(self.method, self._keep.owner)
+            if message.view == "lower":
+                level, (owner, _) = self.problem.lower_level(points), find_step(self.method, self._keep.owner)
         place = tuple(map(np.int32, (0, 0, 0, 0)))
         arrays = tuple(v.of(0) if hasattr(v, "of") else v for v in message.arrays)
 
@@ -131,7 +139,7 @@ class MessageSession(abc.ABC):
             ids, _ = cohort(self.problem, self.key, r, self.size)
             self._keep, self._has = None, set()
             federation = MessageFederation(self, np.asarray(ids), (r,))
-            if int(self.record.trouble) < 0:
+            if int(self.record.first_failed_round) < 0:
                 self.state = self.method.round(federation, self.state, r)
             good = self.method.healthy(self.state)
             self.record = self.record.after(self.key, jnp.int32(r), self.state.x, good)
@@ -194,25 +202,3 @@ class MessageSession(abc.ABC):
         if self.memories() is not None:
             self.set_memories([index(carry.memory, i) for i in range(self.problem.clients)])
         self.round = round
-
-
-class CheckedSession(MessageSession):
-    """A run whose replies come from elsewhere: each is looked at before it is taken."""
-
-    @abc.abstractmethod
-    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
-        """Bring a message to some clients and what they answer to `intake`; return when it waits for nobody any more."""
-
-    def deliver(self, message: Message, ids: Any) -> list[tuple[int, Reply]]:
-        """Bring a message to some clients and return who answered what."""
-        ids = [int(i) for i in ids]
-        message = self.addressed(message, ids)
-        intake = Intake(message, ids, self.expected(message), self.types, self.rules)
-        try:
-            self.exchange(message, ids, intake)
-            answered = intake.close()
-        finally:
-            self.events += intake.events
-            self.wire["wire_upload_bytes"] += intake.bytes
-        self.took(message, [i for i, _ in answered])
-        return answered

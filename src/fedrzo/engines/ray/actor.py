@@ -8,16 +8,19 @@ import sys
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from fedrzo.engines.messages.node import Memory, Node
 from fedrzo.engines.messages.wire import unpack
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 
 # What JAX computes depends on these settings, so actors take them over from the driver.
 SETTINGS = ("jax_platforms", "jax_threefry_partitionable", "jax_default_matmul_precision")
 
 
-class Parcel(NamedTuple):
+class WorkerInit(NamedTuple):
     """All that an actor needs to know: its own clients' part of a run.
 
     Attributes:
@@ -32,10 +35,10 @@ class Parcel(NamedTuple):
     """
 
     method: Method
-    problem: Any
+    problem: Problem
     clients: tuple[int, ...]
-    root: Any
-    private: Any
+    root: np.ndarray
+    private: np.ndarray
     types: dict[str, type]
     kind: str
     wide: bool
@@ -56,22 +59,22 @@ class Worker:
         self.wide = False
         self.nodes: dict[int, Node] = {}
 
-    def open(self, parcel: bytes, kept: dict[int, bytes]) -> int:
+    def open(self, pickled: bytes, kept: dict[int, bytes]) -> int:
         """Take up a part of a run.
 
         Args:
-            parcel: a pickled `Parcel`; unpickled here, since its arrays would otherwise come before the settings.
+            pickled: a `WorkerInit`; unpickled here, since its arrays would otherwise come before the settings.
             kept: what clients remembered before, as `Node.dump` wrote it.
 
         Returns:
             The number of this process.
         """
-        own: Parcel = pickle.loads(parcel)
+        own: WorkerInit = pickle.loads(pickled)
         self.wide = own.wide
         with jax.enable_x64(self.wide):
             problem = jax.device_put(own.problem)
-            root = jax.random.wrap_key_data(own.root, impl=own.kind)
-            private = jax.random.wrap_key_data(own.private, impl=own.kind)
+            root = jax.random.wrap_key_data(jnp.asarray(own.root), impl=own.kind)
+            private = jax.random.wrap_key_data(jnp.asarray(own.private), impl=own.kind)
             self.nodes = {i: Node(own.method, problem, k, i, root, private[k]) for k, i in enumerate(own.clients)}
             for node in self.nodes.values():
                 node.types = own.types

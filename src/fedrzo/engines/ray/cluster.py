@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fedrzo.errors import InputError, first_line
@@ -81,44 +82,29 @@ class Call(NamedTuple):
     clients: tuple[int, ...]
 
 
-class Crew:
-    """An actor as the driver sees it: at most one message at a time, and what its clients last remembered.
+@dataclasses.dataclass(eq=False)
+class ActorHandle:
+    """An actor as the driver sees it: at most one message at a time, and what its clients last remembered."""
 
-    Args:
-        ray: the module.
-        make: starts an actor.
-        spare: actors of former runs, to be used again; None to end them with the run.
-        clients: whose names they are.
-        parcel: their part of the run, in the object store.
-        tells: whether clients remember anything, which is then handed over with every reply.
-    """
+    ray: Any  # the module
+    make: Callable[[], Any]  # starts an actor
+    spare: list[Any] | None  # actors of former runs, to be used again; None to end them with the run
+    clients: tuple[int, ...]  # whose names they are
+    init: Any  # their part of the run, a pickled `WorkerInit` in the object store
+    tells: bool  # whether clients remember anything, which is then handed over with every reply
+    call: Call | None = None  # the message that has not been answered yet, or over which the actor died
+    kept: dict[int, Any] = dataclasses.field(default_factory=dict)  # by client: the object that holds what it remembers
 
-    def __init__(
-        self,
-        ray: Any,
-        make: Callable[[], Any],
-        spare: list[Any] | None,
-        clients: Sequence[int],
-        parcel: Any,
-        tells: bool,
-    ) -> None:
-        self.ray = ray
-        self.make = make
-        self.spare = spare
-        self.clients = tuple(clients)
-        self.parcel = parcel
-        self.tells = tells
-        self.call: Call | None  # the message that has not been answered yet, or over which the actor died
-        self.kept: dict[int, Any] = {}  # by client: the object that holds what it remembers, for it and for others
-        self.hire()
+    def __post_init__(self) -> None:
+        self.start()
 
-    def hire(self) -> None:
-        """Have an actor take over, from what the clients last remembered."""
+    def start(self) -> None:
+        """Start an actor, or take a spare one, from what the clients last remembered."""
         self.handle = self.spare.pop() if self.spare else self.make()
         self.call = None
-        self.up = self.handle.open.remote(self.parcel, self.remembered())
+        self.up = self.handle.open.remote(self.init, self.remembered())
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """End the actor, or lay it aside."""
         if self.spare is None or self.call is not None:
             self.ray.kill(self.handle)

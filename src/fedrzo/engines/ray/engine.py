@@ -12,24 +12,24 @@ import functools
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.loop import only
-from fedrzo.engines.messages.messages import Message
+from fedrzo.engines.base import Engine, Event
+from fedrzo.engines.messages.codec import Message
 from fedrzo.engines.messages.node import Node
-from fedrzo.engines.messages.receive import Event, FederationError, Intake, Rules
-from fedrzo.engines.messages.session import CheckedSession
+from fedrzo.engines.messages.receive import FederationError, Intake, Rules
+from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack
-from fedrzo.engines.ray.actor import SETTINGS, Parcel, Worker
-from fedrzo.engines.ray.cluster import Crew, connect
+from fedrzo.engines.ray.actor import SETTINGS, Worker, WorkerInit
+from fedrzo.engines.ray.cluster import ActorHandle, connect
 from fedrzo.errors import InputError, first_line
 from fedrzo.federation.protocol import private_key
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.support.extras import require
 
 PyTree = Any
@@ -39,7 +39,7 @@ START_SECONDS = 300.0  # how long actors may take to start
 RESTARTS = 3  # an actor that dies so often over one message will not get through it
 
 
-class Ray:
+class Ray(Engine):
     """Clients in the actors of a Ray cluster.
 
     Args:
@@ -98,58 +98,48 @@ class Ray:
         if self._connected:
             ray.shutdown()
 
-    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> RaySession:
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> RaySession:
         """Prepare a run: connect, and deal out the clients."""
-        method = only(methods, self.name)
-        connected = connect(self.address)
-        session = None
-        try:
-            session = RaySession(self, method, problem, keys[0], clients_per_round)
-            session.begin(problem)
-        except BaseException:
-            _let_go(session.crews if session is not None else [], connected)
-            raise
-        session.connected = connected
-        return session
+        return RaySession(self, self.only(methods), problem, keys[0], clients_per_round)
 
 
-def _let_go(crews: list[Crew], connected: bool) -> None:
-    for crew in crews:
-        crew.dismiss()
-    if connected:
-        require("ray", "ray").shutdown()
-
-
-class RaySession(CheckedSession):
+class RaySession(MessageSession):
     """A run in progress on a cluster."""
 
-    def __init__(self, engine: Ray, method: Method, problem: Any, key: jax.Array, size: int | None) -> None:
-        super().__init__(method, jax.device_put(problem), key, size, engine.rules)
-        self.ray = require("ray", "ray")
+    def __init__(self, engine: Ray, method: Method, problem: Problem, key: jax.Array, size: int | None) -> None:
         self.engine = engine
-        self.connected = False  # whether this run made the connection
-        self.crews: list[Crew] = []
+        self.connected = connect(engine.address)  # whether this run made the connection, and so ends it
+        self.ray = require("ray", "ray")
+        self.actors: list[ActorHandle] = []
+        try:
+            super().__init__(method, jax.device_put(problem), key, size, engine.rules)
+            self._start_actors(problem)
+        except BaseException:
+            self.close()
+            raise
 
-    def begin(self, problem: Any) -> None:
-        """Hire actors, each with the part of the problem that is its own, and wait until they are up."""
-        actor = self.ray.remote(Worker).options(**self.engine.options)
+    def _start_actors(self, problem: Problem) -> None:
+        """Start actors, each with the part of the problem that is its own, and wait until they are up."""
+        worker = self.ray.remote(Worker).options(**self.engine.options)
         processors = int(self.ray.cluster_resources().get("CPU", 1))
         count = min(problem.clients, self.engine.actors or max(1, processors))
         settings = {name: getattr(jax.config, name) for name in SETTINGS}
         if self.engine.platforms is not None:
             settings["jax_platforms"] = self.engine.platforms
-        make = functools.partial(actor.remote, settings, sys.path)
+        make = functools.partial(worker.remote, settings, sys.path)
         tells = problem.hierarchical or bool(jax.tree.leaves(self.method.init_memory(problem)))
         for first in range(count):
             clients = tuple(range(first, problem.clients, count))
-            parcel = self.ray.put(self._parcel(problem, clients))
-            self.crews.append(Crew(self.ray, make, self.engine.spare, clients, parcel, tells))
+            init = self.ray.put(self._worker_init(problem, clients))
+            self.actors.append(ActorHandle(self.ray, make, self.engine.spare, clients, init, tells))
         self._until_up()
 
-    def _parcel(self, problem: Any, clients: tuple[int, ...]) -> bytes:
+    def _worker_init(self, problem: Problem, clients: tuple[int, ...]) -> bytes:
         root = self.roots.directions
         private = np.stack([jax.random.key_data(private_key(self.roots, i)) for i in clients])
-        own = Parcel(
+        own = WorkerInit(
             self.method, problem.part(clients), clients, np.asarray(jax.random.key_data(root)), private,
             self.types, str(jax.random.key_impl(root)), jnp.result_type(float) == np.float64,
         )  # fmt: skip
@@ -162,7 +152,7 @@ class RaySession(CheckedSession):
             ) from None
 
     def _until_up(self) -> None:
-        ready = [crew.up for crew in self.crews]
+        ready = [actor.up for actor in self.actors]
         up, waiting = self.ray.wait(ready, num_returns=len(ready), timeout=START_SECONDS)
         if waiting:
             raise FederationError(
@@ -174,60 +164,61 @@ class RaySession(CheckedSession):
         except self.ray.exceptions.RayError as error:
             raise FederationError(f"actors: one failed to start: {str(error).strip().splitlines()[-1]}") from error
 
-    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
+    def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Send a message to the actors of some clients, and take what they answer until all have, or time is up."""
-        common, own = self.payloads(message, list(ids))
+        common, own = self.payloads(message, ids)
         shared = self.ray.put(common) if len(common) > INLINE else common
-        asked = {crew: {i: own[i] for i in crew.clients if i in own} for crew in self.crews}
-        asked = {crew: payloads for crew, payloads in asked.items() if payloads}
+        asked = {actor: {i: own[i] for i in actor.clients if i in own} for actor in self.actors}
+        asked = {actor: payloads for actor, payloads in asked.items() if payloads}
         unsent = dict(asked)
-        deaths: Counter[Crew] = Counter()
+        deaths: Counter[ActorHandle] = Counter()
         until = self._deadline()
         while intake.waiting:
-            for crew in [crew for crew in unsent if crew.call is None]:  # others are still busy with an older message
-                crew.send(shared, unsent.pop(crew))
+            free = [actor for actor in unsent if actor.call is None]  # others are still busy with an older message
+            for actor in free:
+                actor.send(shared, unsent.pop(actor))
             done = self._answered(list(asked), 1 if unsent else None, until)
             if not done:
                 intake.give_up("timeout", f"no answer within {self.rules.timeout:g} s")
-            for crew in done:
+            for actor in done:
                 try:
-                    for client, reply in crew.collect().items():
+                    for client, reply in actor.collect().items():
                         intake.receive(client, reply)
                 except self.ray.exceptions.RayTaskError:
                     raise  # a mistake in the engine itself: errors of clients arrive as replies
                 except self.ray.exceptions.RayError as error:
-                    deaths[crew] += 1
-                    if self._lost(crew, error, deaths[crew], intake, asked[crew]):
-                        unsent[crew] = asked[crew]
+                    deaths[actor] += 1
+                    if self._lost(actor, error, deaths[actor], intake, asked[actor]):
+                        unsent[actor] = asked[actor]
                         until = self._deadline()
         self._fetch()
 
     def _fetch(self) -> None:
         """Bring what clients remember to this machine, in case an actor's is lost; where it is here already, nothing moves."""
-        kept = list({ref for crew in self.crews for ref in crew.kept.values()})
+        kept = list({ref for actor in self.actors for ref in actor.kept.values()})
         if kept:
             self.ray.wait(kept, num_returns=len(kept), timeout=self.rules.timeout)
 
     def _deadline(self) -> float | None:
         return None if self.rules.timeout is None else time.monotonic() + self.rules.timeout
 
-    def _answered(self, crews: list[Crew], count: int | None, until: float | None) -> list[Crew]:
+    def _answered(self, actors: list[ActorHandle], count: int | None, until: float | None) -> list[ActorHandle]:
         """Return so many actors that have answered (all by default), this message or an older one; fewer once time is up."""
-        busy = {crew.call.replies: crew for crew in crews if crew.call is not None}
+        busy = {actor.call.replies: actor for actor in actors if actor.call is not None}
         left = None if until is None else max(0.0, until - time.monotonic())
         done, _ = self.ray.wait(list(busy), num_returns=count or len(busy), timeout=left)
         return [busy[ref] for ref in done]
 
-    def _lost(self, crew: Crew, error: Exception, deaths: int, intake: Intake, asked: dict[int, bytes]) -> bool:
+    def _lost(self, actor: ActorHandle, error: Exception, deaths: int, intake: Intake, asked: dict[int, bytes]) -> bool:
         """Do what is to be done when an actor died; return whether its clients are to be asked again."""
         r, cause = intake.message.path[0], first_line(error)
-        who = f"the actor of client{'s' * (len(crew.clients) > 1)} {', '.join(map(str, crew.clients))}"
+        who = f"the actor of client{'s' * (len(actor.clients) > 1)} {', '.join(map(str, actor.clients))}"
         if self.engine.on_failure == "raise" or deaths > RESTARTS:
             often = "" if self.engine.on_failure == "raise" else f" {deaths} times over one message"
             raise FederationError(
                 f"round {r}: {who} died{often}: {cause}; go on with resume=True where a checkpoint was kept"
             ) from error
-        crew.hire()
+        actor.start()
         if self.engine.on_failure == "drop":
             for client in intake.waiting.intersection(asked):
                 intake.fail(client, "killed", f"its actor died: {cause}")
@@ -238,9 +229,9 @@ class RaySession(CheckedSession):
     def memories(self) -> list[PyTree] | None:
         """Return what each client remembers of the replies that were taken."""
         found = {}
-        for crew in self.crews:
-            kept = crew.remembered()
-            for i in crew.clients:
+        for actor in self.actors:
+            kept = actor.remembered()
+            for i in actor.clients:
                 node = Node(self.method, self.problem, i, i, self.roots.directions, self.roots.sampling)
                 if i in kept:
                     node.load(kept[i])
@@ -249,9 +240,12 @@ class RaySession(CheckedSession):
 
     def set_memories(self, memories: list[PyTree]) -> None:
         """Have clients remember what they did when a checkpoint was stored."""
-        for crew in self.crews:
-            crew.remember({i: pack({}, memories[i]) for i in crew.clients})
+        for actor in self.actors:
+            actor.remember({i: pack({}, memories[i]) for i in actor.clients})
 
     def close(self) -> None:
         """End the actors, and Ray too if this run brought it up."""
-        _let_go(self.crews, self.connected)
+        for actor in self.actors:
+            actor.stop()
+        if self.connected:
+            self.ray.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,36 +15,37 @@ from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Gathered, Reply, Roots, private_key, run_step, step_name
+from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
+from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.arguments import call_part, mismatch
 
 PyTree = Any
 
 
+@dataclasses.dataclass(eq=False)
 class Ledger:
     """What changes while a round is traced, shared by all views of one federation: counters and clients' memories."""
 
-    def __init__(self, tally: Tally, memory: dict[str, PyTree]) -> None:
-        self.tally = tally
-        self.memory = memory
+    tally: Tally
+    memory: dict[str, PyTree]
 
     def dynamic(self) -> tuple[Tally, dict[str, PyTree]]:
         """Return what a compiled loop must carry."""
         return self.tally, dict(self.memory)
 
 
+@dataclasses.dataclass(eq=False)
 class SimulatedFederation:
     """The federation's calls as compiled code; see `fedrzo.federation.protocol`."""
 
-    def __init__(
-        self, level: Any, ids: Any, weights: Any, clock: Clock, ledger: Ledger, spread: Spread, view: str = ""
-    ) -> None:
-        self.level = level
-        self.ids = ids
-        self.weights = weights
-        self.clock = clock
-        self.ledger = ledger
-        self.spread = spread
-        self.view = view
+    level: Problem | LowerLevel
+    ids: jax.Array
+    weights: jax.Array
+    clock: Clock
+    ledger: Ledger
+    spread: Spread
+    view: str = ""
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""
@@ -77,12 +79,11 @@ class SimulatedFederation:
         return carry
 
     def lower(
-        self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+        self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
     ) -> SimulatedFederation:
         """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
         problem, key = self.clock.problem, self.clock.next_key()
-        ids = everyone(problem)
-        level = problem.lower_level(x)
+        ids, level = everyone(problem), problem.lower_level(x)
         sent = shared
         if rebuild is None:
             sent = (x,)
@@ -150,7 +151,7 @@ class Clock:
     """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
 
     def __init__(
-        self, problem: Any, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
+        self, problem: Problem, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
     ) -> None:
         self.problem = problem
         self.roots = roots
@@ -170,7 +171,7 @@ class Clock:
         key = jax.random.fold_in(base, iteration)
         return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
 
-    def client(self, level: Any, i: jax.Array, common: jax.Array) -> Client:
+    def client(self, level: Problem | LowerLevel, i: jax.Array, common: jax.Array) -> Client:
         """Return a client's view at this moment."""
         private = private_key(self.roots, i)
         return Client(level, i, i, private, self.round, self.iteration, self.points, common)
@@ -184,12 +185,12 @@ def _repeated(body: Callable[[Any, PyTree], PyTree], federation: SimulatedFedera
     return found
 
 
-def everyone(problem: Any) -> jax.Array:
+def everyone(problem: Problem) -> jax.Array:
     """Return all clients' ids."""
     return jnp.arange(problem.clients, dtype=jnp.int32)
 
 
-def initial_memory(method: Any, level: Any) -> PyTree:
+def initial_memory(method: Method, level: Problem | LowerLevel) -> PyTree:
     """Return the clients' memories at the start, one row each."""
     one = method.init_memory(level)
     return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], level.clients, axis=0), one)

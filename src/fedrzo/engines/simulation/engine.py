@@ -14,12 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.progress import Progress
+from fedrzo.engines.base import Engine, Progress, Session
 from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
 from fedrzo.engines.simulation.spread import Spread, check_chunk, spread
 from fedrzo.engines.simulation.tally import Tally
 from fedrzo.federation.protocol import Cost, Roots
+from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
+from fedrzo.problems.base import Problem
 from fedrzo.support.compiling import LONG, compiler_options, unsplit
 from fedrzo.support.keys import written_out
 
@@ -39,7 +41,7 @@ class Carry(NamedTuple):
     progress: Progress
 
 
-def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.Array, jax.Array]:
+def cohort(problem: Problem, key: jax.Array, r: Any, size: int | None) -> tuple[jax.Array, jax.Array]:
     """Draw who takes part in round r, without replacement; everyone if no size is given."""
     weights = jnp.asarray(problem.client_weights)
     if size is None or size == problem.clients:
@@ -50,8 +52,8 @@ def cohort(problem: Any, key: jax.Array, r: Any, size: int | None) -> tuple[jax.
 
 
 def _rounds(
-    method: Any,
-    problem: Any,
+    method: Method,
+    problem: Problem,
     key: jax.Array,
     carry: Carry,
     span: tuple,
@@ -69,8 +71,9 @@ def _rounds(
         ledger = Ledger(carry.tally, {"": carry.memory})
         federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
         state = method.round(federation, carry.state, r)
-        # After trouble nothing moves: the first bad state is kept, to be told about.
-        state = jax.tree.map(lambda new, old: jnp.where(carry.progress.trouble < 0, new, old), state, carry.state)
+        # Once a run has failed nothing moves: the first bad state is kept, to be told about.
+        good = carry.progress.first_failed_round < 0
+        state = jax.tree.map(lambda new, old: jnp.where(good, new, old), state, carry.state)
         progress = carry.progress.after(key, r, state.x, method.healthy(state))
         return Carry(state, ledger.memory[""], ledger.tally, progress)
 
@@ -90,8 +93,8 @@ def in_blocks(one: Callable[[Any, Carry], Carry], span: tuple, carry: Carry) -> 
 
 
 def _advance(
-    method: Any,
-    problem: Any,
+    method: Method,
+    problem: Problem,
     key: jax.Array,
     carry: Carry,
     span: tuple,
@@ -103,7 +106,7 @@ def _advance(
 ) -> Carry:
     TRACES[0] += 1  # runs only while JAX traces
 
-    def run(method: Any, key: jax.Array, carry: Carry) -> Carry:
+    def run(method: Method, key: jax.Array, carry: Carry) -> Carry:
         return _rounds(method, problem, key, carry, span, size, spread, blocks)
 
     with unsplit(spread.one_core_each and not many):  # rows of rows are looked up more slowly in a piece
@@ -118,10 +121,10 @@ def advance(platform: str, long: bool) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("many",))
-def evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[str, jax.Array]:
+def evaluate(method: Method, problem: Problem, state: PyTree, *, many: bool) -> dict[str, jax.Array]:
     """Return what the problem and the method monitor, as compiled code."""
 
-    def one(method: Any, state: PyTree) -> dict[str, jax.Array]:
+    def one(method: Method, state: PyTree) -> dict[str, jax.Array]:
         row = problem.evaluate(state.x)
         if problem.follows_projection:
             row["loss_feasible"] = problem.projected_loss(state.x, row["loss"])
@@ -131,20 +134,20 @@ def evaluate(method: Any, problem: Any, state: PyTree, *, many: bool) -> dict[st
 
 
 @functools.partial(jax.jit, static_argnames=("many",))
-def _start(method: Any, problem: Any, key: jax.Array, *, many: bool) -> Carry:
-    def one(method: Any, key: jax.Array) -> Carry:
+def _start(method: Method, problem: Problem, key: jax.Array, *, many: bool) -> Carry:
+    def one(method: Method, key: jax.Array) -> Carry:
         state = method.init(problem, key)
         return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
 
     return (jax.vmap(one) if many else one)(method, key)
 
 
-def _stack_keys(keys: list) -> jax.Array:
+def _stack_keys(keys: list[jax.Array]) -> jax.Array:
     data = jnp.asarray(np.stack([jax.random.key_data(key) for key in keys]))
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
 
 
-class Simulation:
+class Simulation(Engine):
     """The default engine.
 
     Args:
@@ -154,25 +157,29 @@ class Simulation:
     """
 
     name = "simulation"
+    side_by_side = True
 
-    def __init__(self, devices: list | None = None, client_chunk: int | None = None) -> None:
+    def __init__(self, devices: list[jax.Device] | None = None, client_chunk: int | None = None) -> None:
         self.devices = devices
         self.client_chunk = check_chunk(client_chunk)
 
-    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> SimulationSession:
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> SimulationSession:
         """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
         devices = self.devices or jax.devices()
         ways = spread(clients_per_round or problem.clients, devices, self.client_chunk)
         return SimulationSession(methods, problem, keys, clients_per_round, ways)
 
 
-class SimulationSession:
+class SimulationSession(Session):
     """A run in progress. Everything it knows is in `carry` and `round`, both of which can be stored and restored."""
 
-    def __init__(self, methods: list, problem: Any, keys: list, size: int | None, spread: Spread) -> None:
+    def __init__(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], size: int | None, spread: Spread
+    ) -> None:
         self.many = len(methods) > 1
         self.size = size
-        self.round = 0
         self.spread = spread
         clients = len(methods) * (size or problem.clients)
         self.blocks = spread.platform == "gpu" and clients * problem.dim <= SHORT
@@ -227,20 +234,6 @@ class SimulationSession:
         if not self.many:
             return [tree]
         return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(self.key.shape[0])]
-
-    def columns(self) -> dict[str, int]:
-        """Return what a history shows beside counted costs: nothing here, since no bytes travel."""
-        return {}
-
-    def notes(self) -> dict[str, Any]:
-        """Return what a checkpoint holds beside arrays: nothing here."""
-        return {}
-
-    def recall(self, notes: dict[str, Any]) -> None:
-        """Go on from a checkpoint's plain values."""
-
-    def close(self) -> None:
-        """Let go of what the run held: nothing here."""
 
     def store(self) -> list[np.ndarray]:
         """Return everything that a later session needs to go on, as arrays."""

@@ -106,7 +106,7 @@ def check_chunk(chunk: Any) -> int | None:
     return chunk
 
 
-def spread(participants: int, devices: list, chunk: int | None) -> Spread:
+def spread(participants: int, devices: list[jax.Device], chunk: int | None) -> Spread:
     """Return how so many clients are spread over devices: each has one at least."""
     used = min(len(devices), participants if chunk is None else min(chunk, participants))
     mesh = None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))

@@ -1,4 +1,4 @@
-"""The Flower engine: clients are nodes of a federation, behind TLS; the server runs inside a Flower ServerApp.
+"""Bytes to the nodes of a Flower federation and back, over its grid.
 
 Only this file and the generated app speak to Flower, by its message API. A message of ours is a record of bytes. Who is not
 there is not waited for: a node that has not answered is asked again once it has been heard of.
@@ -11,16 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
-
-from fedrzo.engines.loop import only
-from fedrzo.engines.messages.receive import FederationError, Rules
-from fedrzo.engines.messages.remote import RemoteSession
+from fedrzo.engines.messages.receive import FederationError
 from fedrzo.engines.messages.wire import WireError, unpack
 from fedrzo.errors import InputError
 from fedrzo.support.extras import require
 
-POLL = 0.2  # seconds between two looks for replies
+POLL = 0.2  # seconds between two questions for replies
 GRACE = 10.0  # seconds for which a node that comes back may still be given a message that nobody waits for any more
 # What Flower's error codes come to: a message or its reply expired, a node is gone, its process died. Others: its code failed.
 CODES = {3: "timeout", 4: "timeout", 5: "killed", 8: "killed"}
@@ -163,31 +159,3 @@ def _payload(reply: Any) -> bytes:
 
 def _line(text: str) -> str:
     return (text.splitlines() or ["no reason given"])[0][:300]
-
-
-class Flower:
-    """A federation of Flower nodes, as seen from inside a ServerApp.
-
-    Args:
-        post: brings messages to the nodes.
-        rules: what is refused, how long is waited, how many may be missing.
-    """
-
-    name = "flower"
-
-    def __init__(self, post: Post | None = None, rules: Rules | None = None) -> None:
-        if post is None:
-            raise InputError(
-                "engine: 'flower' runs inside a Flower ServerApp, where nodes hold the data; write an app for your problem "
-                "with `fedrzo deploy init DIR`, try it with `fedrzo deploy local DIR`"
-            )
-        self.post = post
-        self.rules = rules
-        self.session: RemoteSession | None = None
-
-    def start(self, methods: list, problem: Any, keys: list, clients_per_round: int | None) -> RemoteSession:
-        """Prepare a run."""
-        self.session = RemoteSession(
-            only(methods, self.name), jax.device_put(problem), keys[0], clients_per_round, self.rules, self.post
-        )
-        return self.session

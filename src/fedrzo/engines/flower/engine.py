@@ -1,47 +1,83 @@
-"""A run over clients elsewhere, each with its own data: the server's side. What the history shows is asked of the clients too."""
+"""The Flower engine: clients are nodes of a federation, behind TLS; the server runs inside a Flower ServerApp.
+
+Each node has its own data and nobody else's, so what the history shows is asked of the nodes too.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.messages.messages import Message
-from fedrzo.engines.messages.receive import Event, FederationError, Intake, Rules
-from fedrzo.engines.messages.session import CheckedSession
+from fedrzo.engines.base import Engine, Event
+from fedrzo.engines.flower.post import Post
+from fedrzo.engines.messages.codec import Message
+from fedrzo.engines.messages.receive import FederationError, Intake, Rules
+from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import WireError, pack, unpack
+from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
+from fedrzo.problems.base import Problem
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.minimise import minimise
 from fedrzo.problems.monitor import mean_gradient, mean_loss
-from fedrzo.problems.questions import BY_SERVER
 
+PyTree = Any
 DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
 NEWTON = 20  # at most so many messages to solve a lower level for one row of the history
 SETTLED = 1e-9  # a step of Newton's method as small as this, relative to y, ends it
 
 
-class RemoteSession(CheckedSession):
+class Flower(Engine):
+    """A federation of Flower nodes, as seen from inside a ServerApp.
+
+    Args:
+        post: brings messages to the nodes.
+        rules: what is refused, how long is waited, how many may be missing.
+    """
+
+    name = "flower"
+    data_at_hand = False
+
+    def __init__(self, post: Post | None = None, rules: Rules | None = None) -> None:
+        if post is None:
+            raise InputError(
+                "engine: 'flower' runs inside a Flower ServerApp, where nodes hold the data; write an app for your problem "
+                "with `fedrzo deploy init DIR`, try it with `fedrzo deploy local DIR`"
+            )
+        self.post = post
+        self.rules = rules
+
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> FlowerSession:
+        """Prepare a run."""
+        problem = jax.device_put(problem)
+        return FlowerSession(self.only(methods), problem, keys[0], clients_per_round, self.rules, self.post)
+
+
+class FlowerSession(MessageSession):
     """A run in progress; what clients remember stays on their nodes."""
 
+    data_at_hand = False
     # Nodes can go back to the beginning of their present round, not further: a server must not fall behind more than that.
     stores_every_round = True
 
     def __init__(
-        self, method: Method, problem: Any, key: jax.Array, size: int | None, rules: Rules | None, post: Any
+        self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None, post: Post
     ) -> None:
         super().__init__(method, problem, key, size, rules)
         self.post = post
         # What solves the lower level at x, where there is one for all clients.
-        self.y = np.asarray(problem.y0, float) if problem.lower_solved_by == BY_SERVER else None
+        self.y = np.asarray(problem.y0, float) if isinstance(problem, Bilevel) else np.zeros(0)
         self._untested = copy.copy(problem)  # what a client sees: the test data are the server's
         self._untested.test, self._untested.metrics = None, ()
 
-    def exchange(self, message: Message, ids: Sequence[int], intake: Intake) -> None:
+    def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Bring a message to some clients and what they answer to `intake`."""
         here, absent = self.post.present(ids)
         for client in absent:
@@ -49,38 +85,39 @@ class RemoteSession(CheckedSession):
         common, own = self.payloads(message, here)
         self.post.exchange("step", common, own, self.rules.timeout, intake.receive, intake.fail)
 
-    def memories(self) -> None:
-        """Return None: what clients remember stays on their nodes."""
-
-    def set_memories(self, memories: list[Any]) -> None:
-        """Do nothing: nodes go back by themselves to what the server names."""
-
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""
         x = np.asarray(self.state.x)
-        row = self._look(x, None) if self.y is None else self._look_below(x, self.y)
+        problem = self.problem
+        row = self._monitor_bilevel(problem, x) if isinstance(problem, Bilevel) else self._monitor(x, None)
         row = with_metrics(row | self._on_test(x), self.method, self.state)
         return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
-    def _look_below(self, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
-        """Monitor a bilevel problem: find y(x) by Newton's method, one message a step, and return what is seen there."""
+    def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
+        """Return what solves the lower level over the nodes' data, as it was found for the last row of the history."""
+        problem = self.problem
+        return [problem.lower_layout.unravel(self.y) if isinstance(problem, Bilevel) else None] * len(points)
+
+    def _monitor_bilevel(self, problem: Bilevel, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Find y(x) by Newton's method, one message a step, and return what is seen there."""
+        y = self.y
         for _ in range(NEWTON):
-            row = self._look(x, y)
+            row = self._monitor(x, y)
             gradient, hessian = row.pop("gradient", None), row.pop("hessian", None)
             if gradient is None or hessian is None:  # no derivatives, or too many: the method's own y must do
                 y = np.asarray(getattr(self.state, "y", y)).reshape(-1, y.size).mean(axis=0)
-                row = self._look(x, y)
+                row = self._monitor(x, y)
                 break
-            better = newton(self.problem, x, y, gradient, hessian)
+            better = newton(problem, x, y, gradient, hessian)
             if np.linalg.norm(better - y) <= SETTLED * (1 + np.linalg.norm(y)):
                 break
             y = better
         self.y = y
         return row
 
-    def _look(self, x: np.ndarray, y: np.ndarray | None) -> dict[str, np.ndarray]:
+    def _monitor(self, x: np.ndarray, y: np.ndarray | None) -> dict[str, np.ndarray]:
         rows: dict[int, dict[str, np.ndarray]] = {}
-        wanted = describe(jax.eval_shape(look, self._untested, x, y))
+        wanted = describe(jax.eval_shape(monitor, self._untested, x, y))
 
         def take(client: int, payload: bytes) -> None:
             try:
@@ -122,18 +159,21 @@ class RemoteSession(CheckedSession):
         problem = self.problem
         if problem.test is None:
             return {}
-        point = (x,) if self.y is None else (x, self.y)
-        layouts = (problem.layout,) if self.y is None else (problem.layout, problem.lower_layout)
-        trees = [layout.unravel(jnp.asarray(part)) for layout, part in zip(layouts, point, strict=True)]
+        at = jnp.asarray(x)
+        trees = [problem.layout.unravel(at)]
+        if isinstance(problem, Bilevel):
+            y = jnp.asarray(self.y)
+            trees, loss = [*trees, problem.lower_layout.unravel(y)], problem.value(at, y, problem.test)
+        else:
+            loss = problem.value(at, problem.test)
         values = {name: metric(*trees, problem.test) for name, metric in problem.metrics}
-        found = {"test_loss": problem.value(*map(jnp.asarray, point), problem.test), **values}
-        return {name: np.asarray(value) for name, value in found.items()}
+        return {name: np.asarray(value) for name, value in ({"test_loss": loss} | values).items()}
 
 
 @jax.jit
-def look(problem: Any, x: jax.Array, y: jax.Array | None) -> dict[str, jax.Array]:
+def monitor(problem: Problem, x: jax.Array, y: jax.Array | None) -> dict[str, jax.Array]:
     """Return what one client monitors over its own data at x; at x and y for a bilevel problem, with what can improve y."""
-    if y is None:
+    if y is None or not isinstance(problem, Bilevel):
         return problem.evaluate(x)
     row = {"loss": mean_loss(problem, x, y), "feasibility": problem.worst_distance(x)}
     if problem.lower_blackbox or y.size > DENSE:
@@ -151,7 +191,7 @@ def describe(row: dict[str, Any]) -> dict[str, tuple]:
     return {name: (tuple(value.shape), str(value.dtype)) for name, value in row.items()}
 
 
-def newton(problem: Any, x: np.ndarray, y: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+def newton(problem: Bilevel, x: np.ndarray, y: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
     """Return the minimiser over Y(x) of the lower loss's quadratic model at y."""
     level = problem.lower_level(jnp.asarray(x))
     if level.sets.free:

@@ -1,0 +1,86 @@
+"""Run by `test_spread.py` in a process of its own, in which the CPU is three devices: it ends with an error, or prints ok."""
+
+import dataclasses
+import os
+
+import jax
+
+if hasattr(os, "sched_setaffinity"):  # a device for each core, whatever this machine has: only then are there pieces
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:3])
+
+import numpy as np
+
+import fedrzo as fz
+from fedrzo.engines.loop import Loop
+from fedrzo.engines.simulation.engine import Simulation, advance
+from fedrzo.zoo import toys
+
+ROUNDS, SPAN = 3, (np.int32(0), np.int32(3))
+FIRST, _, THIRD = jax.devices()
+METHOD = fz.FedRZOnn(0.02, 0.1, 3)
+PROBLEM = toys.quadratic(clients=7, dim=5)  # they do not divide by 3: two of them step twice
+
+
+def started(*methods, problem=PROBLEM, engine=None):
+    methods = [method.for_cohort(problem, problem.clients) for method in methods]
+    return (engine or Simulation()).start(methods, problem, [jax.random.key(0)] * len(methods), None)
+
+
+def finished(*methods, **how):
+    session = started(*methods, **how)
+    session.advance(ROUNDS)
+    return session
+
+
+def check(session, *methods, **how):
+    """Compare with the same runs client by client, on one device."""
+    for state, cost, method in zip(session.states(), session.costs(), methods, strict=True):
+        one = finished(method, engine=Loop(), **how)
+        np.testing.assert_allclose(state.x, one.states()[0].x, rtol=1e-10)
+        assert [cost] == one.costs()
+
+
+def clients_that_devices_share():
+    session = started(METHOD)
+    arguments = (session.method, session.problem, session.key, session.carry, SPAN)
+    program = advance("cpu", False).lower(*arguments, size=None, spread=session.spread, many=False).compile()
+    text = program.as_text()
+    assert "f64[3,5]" in text
+    assert "f64[7,5]" not in text.replace("f64[7,5]{1,0} slice", "")
+    assert "xla_cpu_small_call" in text  # a device for each core: there are pieces
+    session.carry = program(*arguments)
+    check(session, METHOD)
+    check(finished(METHOD, engine=Simulation(client_chunk=6)), METHOD)
+
+
+def a_device_that_is_not_the_first():
+    method = fz.FedAvg(0.02, 3)
+    session, one = (finished(method, engine=Simulation([device])) for device in (THIRD, FIRST))
+    assert session.carry.state.x.devices() == {THIRD}
+    session.restore(session.store(), ROUNDS)
+    assert session.evaluate()["loss"].shape == (1,)
+    assert session.carry.state.x.devices() == {THIRD}
+    np.testing.assert_array_equal(session.states()[0].x, one.states()[0].x)
+
+
+def rows_of_rows():
+    """Runs side by side are shared, too."""
+    for method in (METHOD, fz.FedRZOnn(0.02, 0.1, 2, directions=2, communication="scalars")):
+        pair = [dataclasses.replace(method, stepsize=stepsize) for stepsize in (0.01, 0.02)]
+        check(finished(*pair), *pair)
+
+
+def data_with_a_single_row():
+    """A piece that would not read which row would end the process."""
+    data = fz.ClientData.shared(np.ones((1, 3)), 4)
+    problem = fz.Nonsmooth(lambda x, batch: jax.numpy.mean(abs(x - batch)), data, np.zeros(3))
+    for method in (fz.FedRZOnn(0.02, 0.1, 3, size) for size in (1, "full")):
+        check(finished(method, problem=problem), method, problem=problem)
+
+
+with PROBLEM.precision():
+    clients_that_devices_share()
+    a_device_that_is_not_the_first()
+    rows_of_rows()
+    data_with_a_single_row()
+print("ok")
