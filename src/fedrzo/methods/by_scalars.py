@@ -93,7 +93,7 @@ class ByScalars(Method):
         """Return the x that a client starts from, where it rebuilds the next ones by itself."""
         if not self.plan.kept:
             return None
-        return Copy(jnp.asarray(problem.x0, self.inner.precision_of(problem)), jnp.bool_(False))
+        return Copy(problem.start, jnp.bool_(False))
 
     def metrics(self, state: ScalarState) -> dict[str, Any]:
         """Return what the inner method monitors."""

@@ -57,7 +57,7 @@ class FedRZO(Method):
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Start at x0."""
         del key
-        return State(jnp.asarray(problem.x0, self.precision_of(problem)))
+        return State(problem.start)
 
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
         """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
@@ -71,20 +71,10 @@ class FedRZO(Method):
         """
         return 2 * float(self.smoothing) if constrained else math.inf
 
-    def precision_of(self, problem: Any) -> Any:
-        """Return the type of x."""
-        return problem.start.dtype
-
     def for_cohort(self, problem: Problem, size: int) -> Any:
         """Return this method, wrapped where its rounds travel as scalars."""
-        plan = plan_for(
-            self.communication,
-            problem,
-            self.precision_of(problem),
-            size,
-            self.coded_steps(problem),
-            self.slopes_per_step,
-        )
+        steps, slopes = self.coded_steps(problem), self.slopes_per_step
+        plan = plan_for(self.communication, problem, size, steps, slopes)
         return self if plan is None else ByScalars(self, plan)
 
     def coded_steps(self, problem: Problem) -> Any:

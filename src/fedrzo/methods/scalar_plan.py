@@ -74,15 +74,12 @@ class Record(NamedTuple):
         return cls(np.zeros(2, np.uint32), np.zeros(c, np.int32), np.zeros(c, dtype), code, np.zeros((), np.uint32))
 
 
-def plan_for(
-    communication: str, problem: Problem, dtype: Any, participants: int, steps: Any, slopes: int
-) -> ScalarPlan | None:
+def plan_for(communication: str, problem: Problem, participants: int, steps: Any, slopes: int) -> ScalarPlan | None:
     """Return how rounds travel as scalars, None if as vectors; refuse scalars where they cannot.
 
     Args:
         communication: `"vectors"`, `"scalars"` or `"auto"`.
         problem: what is to be solved.
-        dtype: the type of x.
         participants: clients per round.
         steps: local steps whose slopes are told apart, as the method has it: a number, or a function of the round.
         slopes: per such step.
@@ -105,7 +102,7 @@ def plan_for(
     plan = ScalarPlan(None if sets.free else sets, int(steps), slopes, participants, 0)
     if len(private):
         return plan
-    fewer = (problem.dim * np.dtype(dtype).itemsize - 1) // nbytes(Record.empty(plan, dtype))
+    fewer = (problem.dim * problem.dtype.itemsize - 1) // nbytes(Record.empty(plan, problem.dtype))
     return dataclasses.replace(plan, kept=min(KEPT, fewer))
 
 
