@@ -27,12 +27,12 @@ from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import _key
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 
 
-@told(seed="key")
+@checked_signature(seed="key")
 def certify(
     problem: Problem,
     x: Any,

@@ -17,7 +17,7 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.running.stopping import StopRule
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 from fedrzo.support.columns import RULE_PREFIX
 from fedrzo.support.numbers import constant, whole
 
@@ -107,7 +107,7 @@ class Watch:
         )  # fmt: skip
 
 
-@told(seed="key")
+@checked_signature(seed="key")
 def certified(
     epsilon: float,
     every: int = 10,

@@ -22,7 +22,7 @@ from fedrzo.problems.black_box import telling
 from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.run import Case
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
 USUAL: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
@@ -34,7 +34,7 @@ def usual_method(problem: Problem) -> Method:
     return METHODS[problem.usual](**USUAL)
 
 
-@told(seed="key")
+@checked_signature(seed="key")
 def check(problem: Problem, method: Method | None = None, rounds: int | None = None, key: int = 0) -> Report:
     """Look at a problem before it is solved: shapes, sizes, sets, the loss, the lower level, a few rounds and their cost.
 

@@ -19,7 +19,7 @@ from fedrzo.methods.guards import guard
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.support.arguments import named
+from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import Schedule, count, positive
 
 AUTO = "auto"  # a stepsize that is searched for before the run; see `fedrzo.running.tuning`
@@ -154,7 +154,7 @@ def static(default: Any) -> Any:
 def method(cls: type) -> type:
     """Make a class a frozen dataclass; its numbers are the leaves of a pytree."""
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
-    cls.__init__ = named(cls.__init__)  # type: ignore[misc]
+    cls.__init__ = checked_signature()(cls.__init__)  # type: ignore[misc]
     cls.__repr__ = _repr  # type: ignore[assignment]
     return cls
 

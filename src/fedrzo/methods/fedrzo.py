@@ -15,7 +15,7 @@ from fedrzo.methods.base import Method, State, at, one_of
 from fedrzo.methods.by_scalars import ByScalars
 from fedrzo.methods.scalar_plan import plan_for
 from fedrzo.problems.base import Problem
-from fedrzo.support.arguments import check_fit, named
+from fedrzo.support.arguments import check_fit, checked_signature
 from fedrzo.theory.problem import prescribed
 
 WAYS = one_of("vectors", "scalars", "auto")  # how a round travels
@@ -33,7 +33,7 @@ class FedRZO(Method):
     takes_x: ClassVar[str] = "client_steps"  # the client step that is sent x
 
     @classmethod
-    @named
+    @checked_signature()
     def from_theory(
         cls, problem: Problem, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
     ) -> Self:
@@ -51,7 +51,7 @@ class FedRZO(Method):
         """
         # Here, since it takes time to estimate constants.
         filled_in = dict.fromkeys(("stepsize", "smoothing", "local_steps"))
-        check_fit(cls.__name__, inspect.signature(cls.__init__), (cls,), filled_in | fields)
+        check_fit(cls.__name__, inspect.signature(cls), (), filled_in | fields)
         return prescribed(cls, problem, budget, smoothing, constants, fields)
 
     def init(self, problem: Any, key: jax.Array) -> Any:

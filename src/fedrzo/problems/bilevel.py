@@ -27,7 +27,7 @@ from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss, check_descent
 from fedrzo.problems.minimise import minimise, numeric_gradient
 from fedrzo.problems.monitor import mean_gradient, mean_loss
 from fedrzo.problems.questions import BY_SERVER, Stated
-from fedrzo.support.arguments import check_function, named
+from fedrzo.support.arguments import check_function, checked_signature
 
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
 
@@ -61,7 +61,7 @@ class Bilevel(WithLowerLoss):
     lower_solved_by = BY_SERVER
     convexity = ("lower", "convex")
 
-    @named
+    @checked_signature()
     def __init__(
         self,
         loss: Loss,
@@ -239,7 +239,7 @@ class Minimax(Bilevel):
     zero_sum = True
     convexity = ("loss", "concave")
 
-    @named
+    @checked_signature()
     def __init__(
         self,
         loss: Loss,

@@ -15,7 +15,7 @@ from fedrzo.problems.base import Problem, columns
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
 from fedrzo.problems.monitor import mean
-from fedrzo.support.arguments import check_function, named
+from fedrzo.support.arguments import check_function, checked_signature
 
 
 class Nonsmooth(Problem):
@@ -36,7 +36,7 @@ class Nonsmooth(Problem):
         name: how the problem is called in tables.
     """
 
-    @named
+    @checked_signature()
     def __init__(
         self,
         loss: Loss,

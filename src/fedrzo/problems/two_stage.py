@@ -19,7 +19,7 @@ from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
 from fedrzo.problems.map_curvature import Measured, hardest, measure
 from fedrzo.problems.questions import BY_CLIENTS
 from fedrzo.problems.scenarios import WithMap
-from fedrzo.support.arguments import call_user, check_function, named
+from fedrzo.support.arguments import call_user, check_function, checked_signature
 from fedrzo.vi.spectrum import DENSE, at_point
 
 MONITORED = 1e-11
@@ -55,7 +55,7 @@ class TwoStage(WithMap):
     takes_batches = False
     whole = False  # its loss is one scenario's, black box or not
 
-    @named
+    @checked_signature()
     def __init__(
         self,
         loss: Loss,

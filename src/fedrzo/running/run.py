@@ -32,7 +32,7 @@ from fedrzo.running.loggers import Sink, logging
 from fedrzo.running.progress import is_wanted
 from fedrzo.running.stopping import StopRule
 from fedrzo.running.tuning import tuned, tunings
-from fedrzo.support.arguments import check_row_function, kind, told
+from fedrzo.support.arguments import check_row_function, checked_signature, kind
 from fedrzo.support.files import check_writable
 from fedrzo.support.hardware import warn_of_idle_gpu
 from fedrzo.support.pytrees import fingerprint
@@ -41,7 +41,7 @@ from fedrzo.support.settings import fields
 Returned = TypeVar("Returned", Result, Sweep)
 
 
-@told(seed="key")
+@checked_signature(seed="key")
 def run(
     method: Method,
     problem: Problem,
@@ -88,7 +88,7 @@ def run(
     return _run(case, engines.get(engine), progress, checkpoint, resume, sinks, lambda results: results[0])
 
 
-@told(seed="seeds", key="seeds")
+@checked_signature(seed="seeds", key="seeds")
 def sweep(
     method: Method,
     problem: Problem,

@@ -25,22 +25,8 @@ NUMBERS = (bool, int, float, complex)
 UNTRACED = "uses NumPy or Python control flow on traced values, or turns one into a Python number"
 
 
-def named(function: Callable[P, T]) -> Callable[P, T]:
-    """Make an `__init__` or a class method say in one line which argument is misspelt, missing, given twice or one too many."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        owner = args[0]
-        name = f"{owner.__name__}.{function.__name__}" if isinstance(owner, type) else type(owner).__name__
-        check_fit(name, signature, args, kwargs)
-        return function(*args, **kwargs)
-
-    return checked
-
-
-def told(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Make a function say in one line which argument is misspelt, missing, given twice or one too many.
+def checked_signature(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function, an `__init__` or a class method say in one line which argument is misspelt, missing or one too many.
 
     Args:
         instead: what arguments are called here that others call otherwise: `seed="key"`.
@@ -48,16 +34,16 @@ def told(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         signature = inspect.signature(function)
-        itself = inspect.Parameter("itself", inspect.Parameter.POSITIONAL_ONLY)  # stands where methods have `self`
-        filled = signature.replace(parameters=[itself, *signature.parameters.values()])
+        bound = next(iter(signature.parameters), "") in ("self", "cls")
+        if bound:
+            signature = signature.replace(parameters=[*signature.parameters.values()][1:])
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            owner = _owner(function, args[0]) if bound else function.__name__
             for name in instead.keys() & kwargs.keys():
-                raise SignatureError(
-                    f"{name}: {function.__name__} has no such argument; did you mean {instead[name]!r}?"
-                )
-            check_fit(function.__name__, filled, (function, *args), kwargs)
+                raise SignatureError(f"{name}: {owner} has no such argument; did you mean {instead[name]!r}?")
+            check_fit(owner, signature, args[bound:], kwargs)
             return function(*args, **kwargs)
 
         return checked
@@ -65,8 +51,13 @@ def told(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
+def _owner(function: Callable, of: Any) -> str:
+    """Return what is called, as a user wrote it: a class, or one of its class methods."""
+    return f"{of.__name__}.{function.__name__}" if isinstance(of, type) else type(of).__name__
+
+
 def check_fit(owner: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Refuse arguments that do not fit a signature, the first of which is `self` or the class."""
+    """Refuse arguments that do not fit a signature, without `self` or the class."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -74,7 +65,7 @@ def check_fit(owner: str, signature: inspect.Signature, args: tuple, kwargs: dic
 
 
 def _misfit(owner: str, signature: inspect.Signature, given: dict[str, Any], error: TypeError) -> str:
-    _, *parameters = signature.parameters.values()
+    parameters = signature.parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     for name in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
@@ -30,7 +30,7 @@ class TwoStagePlan(Plan):
         ]
 
 
-@told()
+@checked_signature()
 def twostage(
     clients: int,
     dim: int,

@@ -19,7 +19,7 @@ from fedrzo import errors
 from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
 from fedrzo.problems.start import check_point
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.slopes import Slopes, slopes
 
@@ -81,7 +81,7 @@ class Estimates:
     distance: Interval | None = None
 
 
-@told(seed="key")
+@checked_signature(seed="key")
 def estimate(
     problem: Problem, point: Any = None, radius: float = 1.0, *, points: int = POINTS, key: int = 0, warn: bool = True
 ) -> Estimates:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
@@ -46,7 +46,7 @@ class BilevelPlan(Plan):
         return [f"lower steps  up to {self.lower_steps:,} a call; communications in all: {cases}"]
 
 
-@told()
+@checked_signature()
 def bilevel(
     clients: int,
     dim: int,
@@ -143,7 +143,7 @@ def bilevel(
     return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
 
 
-@told()
+@checked_signature()
 def implicit_lipschitz(lipschitz_x: float, lipschitz_y: float, cross_lipschitz: float, modulus: float) -> float:
     """Return L_y L_xy / mu + L_x, the Lipschitz constant of the implicit function f(x, y(x)): Lemma 2 (iii).
 
@@ -173,7 +173,7 @@ class DimensionExponents(NamedTuple):
     communications_lfd: float
 
 
-@told()
+@checked_signature()
 def dimension_exponents(exponent: float = 1.0) -> DimensionExponents:
     """Return how Remark 4 has complexities grow with n where a round takes n^a (r+1)^(2/3) / m lower steps.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedrzo.errors import InputError, nearest
 from fedrzo.problems.base import Problem
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 from fedrzo.theory.equilibrium import twostage
 from fedrzo.theory.estimates import Estimates, estimate
 from fedrzo.theory.implicit import bilevel
@@ -25,7 +25,7 @@ THEOREMS: dict[str, Any] = {"nonsmooth": nonsmooth, "bilevel": bilevel, "twostag
 OPTIONS = ("budget", "epsilon", "gap", "stepsize", "local_steps", "inexactness")
 
 
-@told(seed="key")
+@checked_signature(seed="key")
 def for_problem(
     problem: Problem,
     smoothing: float = SMOOTHING,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedrzo.support.arguments import told
+from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
-@told()
+@checked_signature()
 def nonsmooth(
     clients: int,
     dim: int,
@@ -97,13 +97,13 @@ def terms_of(
     return terms
 
 
-@told()
+@checked_signature()
 def second_moment(dim: int, lipschitz: float) -> float:
     """Return 16 sqrt(2 pi) L0^2 n, the bound on the second moment of one two-point estimate that all three theorems use."""
     return 16 * LEVY * lipschitz**2 * dim
 
 
-@told()
+@checked_signature()
 def smoothing_for(delta: float, dim: int, lipschitz: float) -> float:
     """Return the largest eta for which Proposition 2 (ii) vouches, delta / max(1, 4 (2 pi)^(1/4) L0 sqrt(n)).
 
@@ -120,7 +120,7 @@ def smoothing_for(delta: float, dim: int, lipschitz: float) -> float:
     return delta / max(1.0, infeasibility_bound(n, 1.0, L0))
 
 
-@told()
+@checked_signature()
 def infeasibility_bound(dim: int, smoothing: float, lipschitz: float) -> float:
     """Return 4 (2 pi)^(1/4) eta L0 sqrt(n), the bound of Proposition 2 (ii) on how far such a point lies outside of X.
 
@@ -136,7 +136,7 @@ def infeasibility_bound(dim: int, smoothing: float, lipschitz: float) -> float:
     return eta * math.sqrt(second_moment(n, L0))
 
 
-@told()
+@checked_signature()
 def consensus_bound(
     dim: int,
     smoothing: float,
