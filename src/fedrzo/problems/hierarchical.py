@@ -55,6 +55,11 @@ class Hierarchical(Problem):
         return np.dtype(np.float64)
 
     @property
+    def start(self) -> jax.Array:
+        """The starting point in double precision."""
+        return jnp.asarray(self.x0, float)
+
+    @property
     def layouts(self) -> dict[str, Layout]:
         """How x and y lie in flat vectors."""
         return {"x0": self.layout, "y0": self.lower_layout}

@@ -75,7 +75,7 @@ class Questions:
     @property
     def start(self) -> jax.Array:
         """The starting point in that type."""
-        return jnp.asarray(self.x0, self.dtype)
+        return jnp.asarray(self.x0)
 
     @property
     def layouts(self) -> dict[str, Layout]:

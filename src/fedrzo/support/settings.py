@@ -15,12 +15,10 @@ Table = dict[str, Any]
 # What may stand for a string without quotes on the command line: a word or a path, nothing that looks like a number.
 BARE_WORD = re.compile(r"(\.{0,2}/|~|[^\W\d])[\w./~+:-]*")
 
-INTERNAL = ("scalars",)  # fields of methods that `prepare` fills in
-
 
 def fields(method: Any) -> dict[str, Any]:
     """Return the fields of a method, or of its class, that may be set."""
-    return {field.name: field for field in dataclasses.fields(method) if field.init and field.name not in INTERNAL}
+    return {field.name: field for field in dataclasses.fields(method) if field.init}
 
 
 def read_setting(text: str) -> tuple[str, Any]:
