@@ -1,4 +1,4 @@
-"""How `fedrzo compare` sets up each method: one table. A new method gets a line here.
+"""How `fedrzo compare` sets up each method: by its fields, unless a line in a table says otherwise.
 
 Settings are equal where methods can be compared: local steps, batch size, smoothing. What is tuned is the stepsize alone; the
 others are plain choices, not the authors', and are shown with the results.
@@ -7,6 +7,7 @@ others are plain choices, not the authors', and are shown with the results.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedrzo import methods as m
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
 from fedrzo.problems.curvature import lower_level
+from fedrzo.support.settings import fields
 
 LOCAL_STEPS = 10
 BATCH = 8  # at most; clients with fewer samples set it
@@ -95,31 +97,30 @@ def _local_sgda_momentum(s: Setting) -> Method:
     return m.LocalSGDA(0.3, ascent, momentum=3.0, damping=damping, **s.steps)
 
 
-def _nested(s: Setting) -> dict[str, Any]:
-    return {"lower_stepsize": s.lower_stepsize, "lower_local_steps": LOCAL_STEPS, **s.steps}
+def _usual(cls: type[Method], s: Setting) -> Method:
+    """Set up a method by the fields that it has."""
+    known = fields(cls)
+    values = s.steps | {"stepsize": 0.1, "lower_local_steps": LOCAL_STEPS}
+    if "smoothing" in known:
+        values |= {"stepsize": s.blind, "smoothing": HIERARCHICAL_SMOOTHING if s.problem.hierarchical else SMOOTHING}
+    if "lower_stepsize" in known:
+        values["lower_stepsize"] = s.lower_stepsize
+    return cls(**{name: value for name, value in values.items() if name in known})
 
 
-CANDIDATES: dict[str, Callable[[Setting], Method]] = {
-    "FedRZOnn": lambda s: m.FedRZOnn(s.blind, SMOOTHING, **s.steps),
+# Methods with fields of their own that need a choice, and variants.
+SPECIAL: dict[str, Callable[[Setting], Method]] = {
     "FedZO": _fedzo,
     "DeComFL": lambda s: m.DeComFL(s.blind, SMOOTHING / s.problem.dim**0.5, **s.steps),
-    "FedAvg": lambda s: m.FedAvg(0.1, **s.steps),
     "FedProx": lambda s: m.FedProx(0.1, 0.1, **s.steps),
     "FedMSPP": lambda s: m.FedMSPP(1.0, 0.1, **s.steps),
-    "FedAC": lambda s: m.FedAC(0.1, **s.steps),
-    "Scaffold": lambda s: m.Scaffold(0.1, **s.steps),
     "Scaffnew": lambda s: m.Scaffnew(0.1, 1 / LOCAL_STEPS, s.batch_size),
-    "FedRZObl": lambda s: m.FedRZObl(s.blind, HIERARCHICAL_SMOOTHING, **s.steps),
-    "FedNest": lambda s: m.FedNest(0.1, **_nested(s)),
-    "LFedNest": lambda s: m.LFedNest(0.1, **_nested(s)),
-    "SimFBO": lambda s: m.SimFBO(0.1, s.lower_stepsize, **s.steps),
-    "FedBiOAcc": lambda s: m.FedBiOAcc(0.1, s.lower_stepsize, **s.steps),
-    "MemFBO": lambda s: m.MemFBO(0.1, s.lower_stepsize, **s.steps),
     "LocalSGDA": lambda s: m.LocalSGDA(0.1, s.lower_stepsize, **s.steps),
     "LocalSGDA, momentum": _local_sgda_momentum,
-    "FedRZO2s": lambda s: m.FedRZO2s(s.blind, HIERARCHICAL_SMOOTHING, **s.steps),
-    "ZSOL": lambda s: m.ZSOL(s.blind, HIERARCHICAL_SMOOTHING, batch_size=s.batch_size),
 }
+CANDIDATES: dict[str, Callable[[Setting], Method]] = {
+    name: functools.partial(_usual, cls) for name, cls in m.METHODS.items() if name not in SAME
+} | SPECIAL
 
 
 def applicable(problem: Any) -> tuple[list[Candidate], dict[str, str]]:
