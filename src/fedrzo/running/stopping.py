@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,12 +26,12 @@ class Watch(Protocol):
         """Go on from a stored row."""
 
 
-class StopRule:
+class StopRule(abc.ABC):
     """What `fz.run(..., stop=...)` takes beside a function of a row, such as `fz.certified(...)`.
 
     It has columns of its own and is part of what is computed, so that its `repr` tells one run from another.
     """
 
+    @abc.abstractmethod
     def begin(self, case: Any, engine: Engine) -> Watch:
         """Return the rule at work on one run; refuse what cannot work before the run starts."""
-        raise NotImplementedError

@@ -32,6 +32,6 @@ def ask(run: dict, settings: dict, common: bytes, own: bytes) -> bytes:
                 line.send_bytes(part)  # bytes only: nothing is pickled
             return line.recv_bytes()
     except (FileNotFoundError, ConnectionError, EOFError):  # no worker, or it died
-        from fedrzo.deploy.node import answer_once
+        from fedrzo.deploy.node import answer_once  # here: where a worker answers, JAX is never loaded
 
         return answer_once(request, common, own)

@@ -13,6 +13,6 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the method of problem.py over the nodes that are connected."""
-    from fedrzo.deploy.server import serve
+    from fedrzo.deploy.server import serve  # here: Flower loads this file without waiting for JAX
 
     serve(grid, dict(context.run_config), PROBLEM)
