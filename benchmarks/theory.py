@@ -190,7 +190,7 @@ def save(found: dict[str, Any], out: Path) -> None:
         print(f"no figure: {error}", file=sys.stderr)
 
 
-def _plan(known: traces.Known, budget: int | None, epsilon: float | None = None) -> theory.Plan:
+def _plan(known: traces.Known, budget: int | None, epsilon: float | None = None) -> theory.LowerPlan:
     return theory.nonsmooth(
         known.problem.clients, known.problem.dim, known.smoothing, known.lipschitz, dissimilarity=known.dissimilarity,
         gap=known.gap, budget=budget, epsilon=epsilon,

@@ -18,7 +18,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots
 from fedrzo.methods import by_scalars
 from fedrzo.methods.by_scalars import ByScalars
-from fedrzo.methods.scalar_plan import Record
+from fedrzo.methods.scalar_plan import RoundRecord
 from fedrzo.zoo import toys
 from halved import halved
 
@@ -138,7 +138,7 @@ def test_a_replayed_round_in_float32_is_the_clients_own_within_four_ulp(dim, ste
 
     for i in range(CLIENTS):
         sent = own(method, problem, x, jnp.int32(i))
-        record = Record(jax.random.key_data(key), jnp.array([i]), jnp.ones(1, jnp.float32), sent.small[None], 0)
+        record = RoundRecord(jax.random.key_data(key), jnp.array([i]), jnp.ones(1, jnp.float32), sent.small[None], 0)
         rebuilt = jax.jit(lambda method, record: method.replay(x, record, 0))(method, record)
         ulp = np.spacing(np.abs(np.asarray(sent.large)))
         assert np.max(np.abs(np.asarray(rebuilt) - np.asarray(sent.large)) / ulp) <= 4

@@ -10,8 +10,8 @@ import pytest
 from fedrzo.cli.main import main
 from fedrzo.cli.reproduce import REPRODUCTIONS
 from fedrzo.paper import fig1, fig2, fig3, fig4, fig5, fig6, fig7
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Curves, Record
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.zoo import bilevel, cournot, fair, relu
 
 
@@ -39,7 +39,7 @@ SLOW = tuple(
 @pytest.mark.parametrize("module", [*FAST, *SLOW], ids=lambda m: m.__name__[-4:])
 def test_a_figure_ends_in_a_record(module, small, tmp_path):
     name = module.__name__.rsplit(".", 1)[1]
-    record = module.run(Lab(name, quick=True, out=tmp_path, progress=False))
+    record = module.run(Reproduction(name, quick=True, out=tmp_path, progress=False))
     assert record.figures
     assert record.claims
     assert all(setting.reason for setting in record.settings)
@@ -58,14 +58,14 @@ def test_a_figure_ends_in_a_record(module, small, tmp_path):
 
 def test_fig1_is_one_sweep_with_the_papers_settings(small, monkeypatch):
     calls = []
-    sweep = Lab.sweep
+    sweep = Reproduction.sweep
 
     def counting(self, *arguments, **grid):
         calls.append(grid)
         return sweep(self, *arguments, **grid)
 
-    monkeypatch.setattr(Lab, "sweep", counting)
-    record = fig1.run(Lab("fig1", quick=True, progress=False))
+    monkeypatch.setattr(Reproduction, "sweep", counting)
+    record = fig1.run(Reproduction("fig1", quick=True, progress=False))
     assert calls == [{"smoothing": [0.1, 0.01, 0.001], "local_steps": [1, 5, 10, 20]}]
     named = {setting.name: setting.value for setting in record.settings}
     assert (named["gamma"], named["lambda"], named["clients m"], named["neurons N1"]) == (1e-5, 0.01, 5, 4)
@@ -73,7 +73,7 @@ def test_fig1_is_one_sweep_with_the_papers_settings(small, monkeypatch):
 
 def test_what_was_interrupted_is_continued(small, tmp_path, monkeypatch, capsys):
     """The second of fig6's two sweeps is interrupted; the next call does not run the first again."""
-    straight = fig6.run(Lab("fig6", quick=True, progress=False))
+    straight = fig6.run(Reproduction("fig6", quick=True, progress=False))
     make = cournot.cournot
     count = []
 
@@ -89,7 +89,7 @@ def test_what_was_interrupted_is_continued(small, tmp_path, monkeypatch, capsys)
     assert "the same command goes on" in capsys.readouterr().err
     kept = tmp_path / "fig6" / "quick" / "10-followers-paper" / "checkpoint.npz"
     before = kept.stat().st_mtime_ns
-    again = fig6.run(Lab("fig6", quick=True, out=tmp_path, progress=False))
+    again = fig6.run(Reproduction("fig6", quick=True, out=tmp_path, progress=False))
     for old, new in zip(straight.figures, again.figures, strict=True):
         for label in old.groups:
             for a, b in zip(old.groups[label], new.groups[label], strict=True):
@@ -98,7 +98,7 @@ def test_what_was_interrupted_is_continued(small, tmp_path, monkeypatch, capsys)
 
 
 def test_small_results_are_kept_too(tmp_path):
-    lab = Lab("table4", out=tmp_path, progress=False)
+    reproduction = Reproduction("table4", out=tmp_path, progress=False)
     calls = []
 
     def compute(value):
@@ -106,9 +106,9 @@ def test_small_results_are_kept_too(tmp_path):
         return {"value": value}
 
     for _ in range(2):
-        assert lab.once("10 followers", functools.partial(compute, 3)) == {"value": 3}
+        assert reproduction.once("10 followers", functools.partial(compute, 3)) == {"value": 3}
     assert calls == [3]
-    other = Lab("table4", seed=1, out=tmp_path, progress=False)
+    other = Reproduction("table4", seed=1, out=tmp_path, progress=False)
     assert other.once("10 followers", functools.partial(compute, 4)) == {"value": 4}
 
 
@@ -121,7 +121,7 @@ def test_data_are_looked_for_before_anything_is_run(tmp_path, capsys):
 
 
 def test_budget_is_said_before_the_work_starts(small, capsys):
-    fig7.run(Lab("fig7", quick=True))
+    fig7.run(Reproduction("fig7", quick=True))
     assert capsys.readouterr().err.startswith("fig7 (quick): 961 values, each with its lower level solved; about 6 s")
 
 

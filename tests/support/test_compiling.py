@@ -7,7 +7,7 @@ import pytest
 
 from fedrzo.federation import directions
 from fedrzo.support import compiling
-from fedrzo.support.compiling import compiler_options, in_one_piece, pieces_work, unsplit
+from fedrzo.support.compiling import compiler_options, pieces_work, single_function, unsplit
 from fedrzo.support.pytrees import index
 
 MARK = "xla_cpu_small_call"
@@ -92,7 +92,7 @@ def test_samples_of_any_type_are_fetched_in_one_piece(dtype, alone):
 
     def fetch(rows, data):
         with unsplit(True):
-            return jax.vmap(lambda row: in_one_piece(lambda row, data: index(data, row), row, data))(rows)
+            return jax.vmap(lambda row: single_function(lambda row, data: index(data, row), row, data))(rows)
 
     compiled = jax.jit(fetch).lower(rows, data).compile()
     assert MARK in compiled.as_text()

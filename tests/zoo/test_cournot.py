@@ -8,7 +8,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 import fedrzo as fz
 from fedrzo.paper import table4
-from fedrzo.paper.lab import Lab
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.zoo import cournot
 
 
@@ -144,7 +144,7 @@ def test_table_rows_show_both_values():
 
 @pytest.mark.slow
 def test_all_72_cells_and_eight_certificates():
-    record = table4.run(Lab("table4", progress=False))
+    record = table4.run(Reproduction("table4", progress=False))
     found = record.data
     deviations = np.array([abs(cell["ours"] / cell["paper"] - 1) for cell in found["cells"]])
     assert len(deviations) == 72

@@ -8,8 +8,8 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.paper import published as experiment
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.published import loss_at, solve
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.zoo import published
 
 ENTRIES = published.ENTRIES
@@ -85,7 +85,7 @@ def test_gaps_are_relative_to_what_there_was_to_gain():
 
 def test_the_experiment_prints_every_problem(monkeypatch, capsys):
     monkeypatch.setattr(experiment, "entries", lambda quick: [ENTRIES["jr2"]])
-    record = experiment.run(Lab("published", seed=1))
+    record = experiment.run(Reproduction("published", seed=1))
     assert [sorted(row) for row in record.data["problems"]] == [["gap", "infeasibility", "name", "ours", "published"]]
     assert capsys.readouterr().err.splitlines()[1:] == ["published: jr2"]
     assert [claim.holds for claim in record.claims] == [True]

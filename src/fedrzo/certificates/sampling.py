@@ -47,9 +47,9 @@ class Lower(LowerClosing, Method):
 
     def solve(self, federation: Federation, points: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Solve the lower level at several points at once; a bound on the error of all solutions together comes along."""
-        below = federation.lower(points, self.lower)
-        y = run_lower(below, self.lower, jnp.tile(start, points.shape[0]), 0, None)
-        found = close(below, self, y, (self.constants.modulus, self.constants.smoothness))
+        lower_federation = federation.lower(points, self.lower)
+        y = run_lower(lower_federation, self.lower, jnp.tile(start, points.shape[0]), 0, None)
+        found = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
         return found.y, found.error
 
     def received(self, client: Client, y: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -17,7 +17,7 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
 from fedrzo.results.figure import bytes_unit
-from fedrzo.running.job import trouble
+from fedrzo.running.job import failure
 
 ROUNDS = 3  # tried at the start of a run
 TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do not depend on it
@@ -31,7 +31,7 @@ class Tried:
         costs: of the rounds that were tried: the first ones, the last one, and some in between where that differs.
         before: the monitored loss at x0.
         after: the same after the first rounds.
-        trouble: why the method could not go on from there, if so.
+        failure: why the method could not go on from there, if so.
         first: seconds of the first round and the first evaluation, compilation included.
         each: seconds of one round and its evaluation, later.
     """
@@ -39,7 +39,7 @@ class Tried:
     costs: dict[int, Cost]
     before: float
     after: float
-    trouble: str | None
+    failure: str | None
     first: float
     each: float
 
@@ -53,7 +53,7 @@ def trial(problem: Problem, method: Method, rounds: int, key: int) -> list[Findi
         method = dataclasses.replace(method, stepsize=TINY)  # type: ignore[type-var]
     tried = _try(problem, method, rounds, key)
     outcome = _outcome(tried, min(rounds, ROUNDS), searched)
-    return [outcome] if tried.trouble is not None else [outcome, _prediction(tried, rounds, searched)]
+    return [outcome] if tried.failure is not None else [outcome, _prediction(tried, rounds, searched)]
 
 
 def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
@@ -71,7 +71,7 @@ def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
         after = float(session.evaluate()["loss"][0])
         seconds.append(time.perf_counter() - start)
         first = first or time.perf_counter() - began
-    found = trouble(method, session)
+    found = failure(method, session)
     if found is None and rounds > ROUNDS:
         last = costs[rounds - 1] = _cost_of(session, rounds - 1)
         if last != costs[ROUNDS - 1]:  # plans that grow mostly do so like a logarithm: rounds twice as far each time
@@ -90,8 +90,8 @@ def _cost_of(session: Any, r: int) -> Cost:
 def _outcome(tried: Tried, rounds: int, searched: bool) -> Finding:
     facts = {"rounds": rounds, "before": tried.before, "after": tried.after}
     went = f"after {rounds} round{'s' * (rounds > 1)} the loss went from {tried.before:.5g} to {tried.after:.5g}"
-    if tried.trouble is not None:
-        return Finding(PROBLEM, "trial", tried.trouble, facts, DivergedError(tried.trouble))
+    if tried.failure is not None:
+        return Finding(PROBLEM, "trial", tried.failure, facts, DivergedError(tried.failure))
     if tried.after > tried.before + 0.1 * abs(tried.before) + 1e-9:
         return Finding(NOTE, "stepsize", f"{went}; it may be too long: use a smaller one, or more directions", facts)
     return Finding(OK, "trial", went + (", without a step to speak of: the stepsize is searched for" * searched), facts)

@@ -59,7 +59,7 @@ def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: 
     """Return the experiments of these names whose data are there, having said how long they take, and which are skipped."""
     import importlib
 
-    from fedrzo.paper.lab import duration
+    from fedrzo.paper.reproduction import duration
 
     found = {name: importlib.import_module(f"fedrzo.paper.{name}") for name in names}
     users: dict[str, list[str]] = {}
@@ -99,12 +99,12 @@ def _without_data(users: dict[str, list[str]], data: Path | None, alone: bool) -
 def _reproduce(
     experiment: tuple[str, Any], quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool
 ) -> Any:
-    from fedrzo.paper.lab import Lab
+    from fedrzo.paper.reproduction import Reproduction
 
     name, module = experiment
-    lab = Lab(name, quick, seed, out, None if data is None else str(data), not quiet)
+    reproduction = Reproduction(name, quick, seed, out, None if data is None else str(data), not quiet)
     try:
-        return module.run(lab)
+        return module.run(reproduction)
     except KeyboardInterrupt:
         note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
         raise

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.support.arguments import call_user
-from fedrzo.support.compiling import in_one_piece
+from fedrzo.support.compiling import single_function
 from fedrzo.support.keys import usual
 from fedrzo.support.pytrees import index, traced
 
@@ -152,7 +152,7 @@ class ClientData:
         if jnp.shape(jax.tree.leaves(self.flat)[0])[0] == 1:  # a piece would not read which row
             samples = index(self.flat, rows)
         else:
-            samples = in_one_piece(lambda rows, flat: index(flat, rows), rows, self.flat)
+            samples = single_function(lambda rows, flat: index(flat, rows), rows, self.flat)
         if not self.is_wide:
             return samples
         return jax.tree.map(

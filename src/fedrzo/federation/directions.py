@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.support.compiling import in_one_piece, stored
+from fedrzo.support.compiling import single_function, stored
 
 VERSION = 3
 
@@ -52,7 +52,7 @@ def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
 
 def integers(key: jax.Array, dim: int) -> jax.Array:
     """Draw standard normals in units of 2^-13."""
-    return in_one_piece(lambda words: quantile(lambda: _bits(words, dim)), words(key))
+    return single_function(lambda words: quantile(lambda: _bits(words, dim)), words(key))
 
 
 def bits(key: jax.Array, dim: int) -> jax.Array:

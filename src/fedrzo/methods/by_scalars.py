@@ -27,7 +27,7 @@ from fedrzo.federation.catch_up import Either, Missed
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Gathered, Reply, weighted_mean
 from fedrzo.methods.base import Method, method
-from fedrzo.methods.scalar_plan import KEPT, Record
+from fedrzo.methods.scalar_plan import KEPT, RoundRecord
 from fedrzo.support.compiling import unsplit
 
 PyTree = Any
@@ -44,7 +44,7 @@ class ScalarState(NamedTuple):
     """
 
     inner: Any
-    records: Record
+    records: RoundRecord
     first: jax.Array
 
     @property
@@ -85,7 +85,7 @@ class ByScalars(Method):
     def init(self, problem: Any, key: jax.Array) -> ScalarState:
         """Return the state before the first round: nothing on record, everybody at x0."""
         inner = self.inner.init(problem, key)
-        empty = Record.empty(self.plan, inner.x.dtype)
+        empty = RoundRecord.empty(self.plan, inner.x.dtype)
         rows = jax.tree.map(lambda leaf: jnp.zeros((max(1, self.plan.kept), *leaf.shape), leaf.dtype), empty)
         return ScalarState(inner, rows, jnp.zeros(problem.clients, jnp.int32))
 
@@ -137,7 +137,7 @@ class ByScalars(Method):
         x = shared.catch_up(memory.x, self.replay)
         return Copy(x, lost_track(shared, x))
 
-    def replay(self, x: jax.Array, record: Record, r: Any, sent: Any = None, vectors: Any = None) -> jax.Array:
+    def replay(self, x: jax.Array, record: RoundRecord, r: Any, sent: Any = None, vectors: Any = None) -> jax.Array:
         """Return x after round r from x before it: every client's steps, one client after the other.
 
         Args:
@@ -241,13 +241,13 @@ def take(
     ids: jax.Array,
     key: jax.Array,
     r: jax.Array,
-) -> tuple[jax.Array, Record, jax.Array]:
+) -> tuple[jax.Array, RoundRecord, jax.Array]:
     """Return x after a round, the records and who has rebuilt what, from what the clients sent.
 
     Compiled by itself, for servers that are not compiled.
     """
     plan = method.plan
-    record = Record(key, ids.astype(jnp.int32), weights.astype(state.x.dtype), sent.small, jnp.uint32(0))
+    record = RoundRecord(key, ids.astype(jnp.int32), weights.astype(state.x.dtype), sent.small, jnp.uint32(0))
     with unsplit(False):  # what is compiled by itself is the same wherever it is called from
         x = method.replay(state.x, record, r, sent.sends_large, sent.large)
     if not plan.kept:

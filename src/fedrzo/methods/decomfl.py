@@ -35,7 +35,7 @@ class Model(NamedTuple):
     velocity: jax.Array
 
 
-class Record(NamedTuple):
+class SeedRecord(NamedTuple):
     """One round: H seeds, and the H x P slopes along their directions, averaged over the clients that took part."""
 
     seeds: jax.Array
@@ -47,7 +47,7 @@ class DeComFLState(NamedTuple):
 
     x: jax.Array
     velocity: jax.Array
-    records: Record
+    records: SeedRecord
     first: jax.Array
 
 
@@ -102,7 +102,7 @@ class DeComFL(Method):
         del key
         start = self.init_memory(problem)
         shape = (self.records, self.local_steps)
-        empty = Record(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))
+        empty = SeedRecord(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))
         return DeComFLState(*start, empty, jnp.zeros(problem.clients, jnp.int32))
 
     def init_memory(self, problem: Any) -> Model:
@@ -116,7 +116,7 @@ class DeComFL(Method):
         model = Model(state.x, state.velocity)
         missed = Missed(state.records, model, state.first, r)
         replies = federation.gather(self.client_steps, seeds, missed)
-        record = Record(seeds, replies.mean())
+        record = SeedRecord(seeds, replies.mean())
         records = jax.tree.map(lambda rows, row: rows.at[r % self.records].set(row), state.records, record)
         return DeComFLState(*self.replay(model, record, r), records, state.first.at[replies.ids].set(r))
 
@@ -160,7 +160,7 @@ class DeComFL(Method):
         velocity = self.momentum * model.velocity + total / self.directions
         return Model(model.x - at(self.stepsize, r) * velocity, velocity)
 
-    def replay(self, model: Model, record: Record, r: Any) -> Model:
+    def replay(self, model: Model, record: SeedRecord, r: Any) -> Model:
         """Move by the steps of round r, as recorded."""
 
         def step(k: Any, model: Model) -> Model:

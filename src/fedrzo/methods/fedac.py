@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, one_of, static
-from fedrzo.methods.lower import GradientMethod, Plan, curvature_at, local_schedule
+from fedrzo.methods.lower import GradientMethod, LowerPlan, curvature_at, local_schedule
 from fedrzo.problems.curvature import single_level
 from fedrzo.support.numbers import Schedule, count, positive
 
@@ -63,12 +63,12 @@ class FedAC(GradientMethod):
             return self
         return dataclasses.replace(self, constants=single_level(problem))
 
-    def plan(self, r: Any) -> Plan:
+    def plan(self, r: Any) -> LowerPlan:
         """Return the rounds and local steps of one call."""
         if self.schedule is None:
             return super().plan(r)
         rounds = jnp.ceil(self.constants.clients ** (1 / 3)).astype(jnp.int32)
-        return Plan(rounds, jnp.ceil(self.theorem_steps(r) / rounds).astype(jnp.int32))
+        return LowerPlan(rounds, jnp.ceil(self.theorem_steps(r) / rounds).astype(jnp.int32))
 
     def coupling(self, eta: Any, steps: Any) -> tuple[Any, Any, Any]:
         """Return gamma, alpha and beta for a stepsize and a number of local steps."""

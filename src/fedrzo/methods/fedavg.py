@@ -25,7 +25,7 @@ from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import GradientState, Plan, local_schedule
+from fedrzo.methods.lower import GradientState, LowerPlan, local_schedule
 from fedrzo.problems.curvature import single_level
 from fedrzo.support.numbers import Schedule, count, positive
 
@@ -120,13 +120,13 @@ class FedAvg(LocalSGD):
             return super().steps(r)
         return self.scheduled_steps(self.constants.clients)
 
-    def plan(self, r: Any) -> Plan:
+    def plan(self, r: Any) -> LowerPlan:
         """Return the rounds and local steps of one call as a lower level."""
         if self.schedule is None:
             return super().plan(r)
         steps = self.steps(r)
         rounds = jnp.ceil(self.budget / steps).astype(jnp.int32) if self.rounds is None else at(self.rounds, r)
-        return Plan(rounds, steps)
+        return LowerPlan(rounds, steps)
 
     def step_length(self, r: Any, t: Any, steps: Any) -> Any:
         """Return the length of step t since the start, in round r of so many local steps."""

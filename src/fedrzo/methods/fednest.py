@@ -101,29 +101,29 @@ class FedNest(Nested):
 
     def round(self, federation: Federation, state: NestState, r: Any) -> NestState:
         """One outer iteration."""
-        below = federation.lower(state.x, self)  # x travels here, once
-        y = below.repeat(at(self.lower_rounds, r), self.fed_inn, state.y)
-        p = None if self.minimax else self.fed_ihgp(below, y, r)
+        lower_federation = federation.lower(state.x, self)  # x travels here, once
+        y = lower_federation.repeat(at(self.lower_rounds, r), self.fed_inn, state.y)
+        p = None if self.minimax else self.fed_ihgp(lower_federation, y, r)
         return NestState(self.fed_out(federation, y, p), y)
 
-    def fed_inn(self, below: Federation, y: jax.Array) -> jax.Array:
+    def fed_inn(self, lower_federation: Federation, y: jax.Array) -> jax.Array:
         """FedInn: two communications."""
-        q = below.average(self.inner_anchor, y)
-        return below.average(self.inner_steps, q)
+        q = lower_federation.average(self.inner_anchor, y)
+        return lower_federation.average(self.inner_steps, q)
 
-    def fed_ihgp(self, below: Federation, y: jax.Array, r: Any) -> jax.Array:
+    def fed_ihgp(self, lower_federation: Federation, y: jax.Array, r: Any) -> jax.Array:
         """FedIHGP: approximate [avg d2_yy g_i]^-1 avg grad_y f_i, one communication per Hessian product."""
         terms = at(self.neumann, r)
-        first = self.neumann_stepsize * below.average(self.upper_slope, y)
+        first = self.neumann_stepsize * lower_federation.average(self.upper_slope, y)
         if self.randomised:
-            last = jax.random.randint(below.key(), (), 0, terms)  # N'
-            return below.repeat(last, lambda inner, p: inner.average(self.next_term, p), terms * first)
+            last = jax.random.randint(lower_federation.key(), (), 0, terms)  # N'
+            return lower_federation.repeat(last, lambda inner, p: inner.average(self.next_term, p), terms * first)
 
         def add(inner: Federation, carry: tuple) -> tuple:
             term = inner.average(self.next_term, carry[0])
             return term, carry[1] + term
 
-        return below.repeat(terms, add, (first, first))[1]
+        return lower_federation.repeat(terms, add, (first, first))[1]
 
     def fed_out(self, federation: Federation, y: jax.Array, p: jax.Array | None) -> jax.Array:
         """FedOut: two communications."""
@@ -201,7 +201,7 @@ class LFedNest(Nested):
         lower_rounds: T, inner rounds per round.
         neumann: N of the local series, N + 1 terms.
         batch_size: samples per stochastic gradient or product, or `"full"`.
-        neumann_stepsize: as in `FedNest`; a client's own series needs it below 2 over that client's smoothness, which the
+        neumann_stepsize: as in `FedNest`; a client's own series needs it lower_federation 2 over that client's smoothness, which the
             default, made from the mean lower loss, does not look at.
         minimax: whether the indirect term vanishes; filled in from the problem.
     """
@@ -218,13 +218,13 @@ class LFedNest(Nested):
 
     def round(self, federation: Federation, state: NestState, r: Any) -> NestState:
         """One outer iteration."""
-        below = federation.lower(state.x, self)
-        y = below.repeat(at(self.lower_rounds, r), self.inner_round, state.y)
+        lower_federation = federation.lower(state.x, self)
+        y = lower_federation.repeat(at(self.lower_rounds, r), self.inner_round, state.y)
         return NestState(federation.average(self.outer_steps, y), y)
 
-    def inner_round(self, below: Federation, y: jax.Array) -> jax.Array:
+    def inner_round(self, lower_federation: Federation, y: jax.Array) -> jax.Array:
         """One communication: local steps on y, averaged."""
-        return below.average(self.inner_steps, y)
+        return lower_federation.average(self.inner_steps, y)
 
     def inner_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """y_i <- y_i - beta G_i(x, y_i; z)."""

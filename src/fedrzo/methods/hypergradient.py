@@ -72,8 +72,8 @@ class Oracles:
     def of(cls, client: Client) -> Oracles:
         """Return the oracles of a client, whichever level it sees."""
         problem = client.level.problem if client.level.nested else client.level
-        below = problem.lower_level(jnp.asarray(problem.x0))  # for its data; the oracles take x as an argument
-        return cls(problem, dataclasses.replace(client, level=problem), dataclasses.replace(client, level=below))
+        lower_level = problem.lower_level(jnp.asarray(problem.x0))  # for its data; the oracles take x as an argument
+        return cls(problem, dataclasses.replace(client, level=problem), dataclasses.replace(client, level=lower_level))
 
     def draw(self, key: jax.Array, batch_size: int | str) -> tuple[PyTree, PyTree]:
         """Draw a batch of the upper data and one of the lower data."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fedrzo.methods.base import at, method
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import GradientMethod, Plan
+from fedrzo.methods.lower import GradientMethod, LowerPlan
 
 
 @method
@@ -37,13 +37,13 @@ class LFD(LocalSGD):
 
     schedules: ClassVar[tuple[str, ...]] = ("theorem",)
 
-    def plan(self, r: Any) -> Plan:
+    def plan(self, r: Any) -> LowerPlan:
         """Return the rounds and local steps of one call."""
         if self.schedule is None:
             return GradientMethod.plan(self, r)
         total = self.theorem_steps(r)
         rounds = jnp.ceil((self.constants.clients * total) ** (1 / 3)).astype(jnp.int32)
-        return Plan(rounds, jnp.ceil(total / rounds).astype(jnp.int32))
+        return LowerPlan(rounds, jnp.ceil(total / rounds).astype(jnp.int32))
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps bring a first error down by a factor."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
-from fedrzo.methods.lower import GradientMethod, GradientState, Plan, local_schedule
+from fedrzo.methods.lower import GradientMethod, GradientState, LowerPlan, local_schedule
 from fedrzo.support.numbers import Schedule, count, positive
 
 
@@ -47,12 +47,12 @@ class LocalSGD(GradientMethod):
 
     schedules: ClassVar[tuple[str, ...]] = ("algorithm3", "theorem")
 
-    def plan(self, r: Any) -> Plan:
+    def plan(self, r: Any) -> LowerPlan:
         """Return the rounds and local steps of one call; Algorithm 3, line 1, for the paper's schedules."""
         if self.schedule is None:
             return super().plan(r)
         steps = jnp.ceil(self.total_steps(r) / self.constants.clients).astype(jnp.int32)
-        return Plan(jnp.int32(self.constants.clients), steps)
+        return LowerPlan(jnp.int32(self.constants.clients), steps)
 
     def total_steps(self, r: Any) -> Any:
         """Return T of the paper's schedules in upper round r."""

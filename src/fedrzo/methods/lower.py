@@ -18,7 +18,7 @@ from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.numbers import Schedule
 
 
-class Plan(NamedTuple):
+class LowerPlan(NamedTuple):
     """What a lower level does in one upper round: how many rounds, how many local steps in each."""
 
     rounds: Any
@@ -85,16 +85,16 @@ class GradientMethod(Method):
         """Return the local steps of each round, where no schedule says otherwise."""
         return 1 if self.local_steps is None else at(self.local_steps, r)
 
-    def plan(self, r: Any) -> Plan:
+    def plan(self, r: Any) -> LowerPlan:
         """Return how many rounds, and local steps in each, a lower level takes in upper round r."""
         steps = self.steps(r)
         if self.rounds is not None:
-            return Plan(at(self.rounds, r), steps)
+            return LowerPlan(at(self.rounds, r), steps)
         if self.constants is None:
             raise InputError(f"rounds: {type(self).__name__} as a lower level needs rounds where a stepsize is given")
         # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest.
         needed = jnp.maximum(self.steps_to(self.tolerance) / steps, (r + 1.0) ** (2 / 3))
-        return Plan(jnp.ceil(needed).astype(jnp.int32), steps)
+        return LowerPlan(jnp.ceil(needed).astype(jnp.int32), steps)
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps of 2/(mu+L), without noise, bring a first error down by a factor."""

@@ -17,7 +17,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, State, at, batch, checked, method
-from fedrzo.methods.lower import Plan
+from fedrzo.methods.lower import LowerPlan
 from fedrzo.problems.curvature import StepConstants, client_smoothness, single_level
 from fedrzo.support.numbers import Schedule, constant, count
 
@@ -90,14 +90,14 @@ class Scaffnew(Method):
             )
         return self.constants
 
-    def plan(self, r: Any) -> Plan:
+    def plan(self, r: Any) -> LowerPlan:
         """Return how many rounds a lower level takes in upper round r, and their local steps on average."""
         if self.rounds is not None:
-            return Plan(at(self.rounds, r), 1 / self.p)
+            return LowerPlan(at(self.rounds, r), 1 / self.p)
         # The squared error shrinks, in the mean, by 1 - min(gamma mu, p^2) a step, and a round has 1/p of them.
         shrink = -jnp.log1p(-jnp.minimum(jnp.minimum(self.gamma * self.known().modulus, self.p**2), 0.999))
         needed = jnp.maximum(2 * self.p * jnp.log(1 / self.tolerance) / shrink, (r + 1.0) ** (2 / 3))
-        return Plan(jnp.ceil(needed).astype(jnp.int32), 1 / self.p)
+        return LowerPlan(jnp.ceil(needed).astype(jnp.int32), 1 / self.p)
 
     def init_memory(self, problem: Any) -> tuple[jax.Array, jax.Array]:
         """Return what a client keeps: what it sent last, and h_i = 0."""

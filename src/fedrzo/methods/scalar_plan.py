@@ -49,7 +49,7 @@ class ScalarPlan(Pytree):
         return sets.known(client.index)
 
 
-class Record(NamedTuple):
+class RoundRecord(NamedTuple):
     """What all clients sent in one round, and what else it takes to replay it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Record(NamedTuple):
     checksum: Any
 
     @classmethod
-    def empty(cls, plan: ScalarPlan, dtype: Any) -> Record:
+    def empty(cls, plan: ScalarPlan, dtype: Any) -> RoundRecord:
         """Return a record of nothing, as large as any."""
         c = plan.participants
         code = np.zeros((c, plan.steps, plan.slopes), dtype)
@@ -102,7 +102,7 @@ def plan_for(communication: str, problem: Problem, participants: int, steps: Any
     plan = ScalarPlan(None if sets.free else sets, int(steps), slopes, participants, 0)
     if len(private):
         return plan
-    fewer = (problem.dim * problem.dtype.itemsize - 1) // nbytes(Record.empty(plan, problem.dtype))
+    fewer = (problem.dim * problem.dtype.itemsize - 1) // nbytes(RoundRecord.empty(plan, problem.dtype))
     return dataclasses.replace(plan, kept=min(KEPT, fewer))
 
 

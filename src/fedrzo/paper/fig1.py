@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedrzo.methods import FedRZOnn
 from fedrzo.paper.claims import at_cost, below, final, more_local_steps, smaller
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Claim, Curves, Record, Setting
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.figure import FEW
 from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
@@ -43,14 +43,14 @@ def network_settings(batch: int, images: int = 60_000, split: str = f"Dirichlet(
     ]  # fmt: skip
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Run all twelve curves, all seeds, in one compiled sweep."""
-    rounds, seeds = (QUICK_ROUNDS if lab.quick else ROUNDS), lab.seeds(2, 5)
+    rounds, seeds = (QUICK_ROUNDS if reproduction.quick else ROUNDS), reproduction.seeds(2, 5)
     count = len(SMOOTHINGS) * len(LOCAL_STEPS) * len(seeds)
-    lab.budget(f"one sweep of {count} runs of {rounds} rounds", MINUTES)
-    problem = relu.relu_mnist(CLIENTS, NEURONS, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=lab.data)
+    reproduction.budget(f"one sweep of {count} runs of {rounds} rounds", MINUTES)
+    problem = relu.relu_mnist(CLIENTS, NEURONS, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data)
     method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], batch_size=BATCH)
-    found = lab.sweep(
+    found = reproduction.sweep(
         "all", method, problem, rounds, seeds, 5, smoothing=list(SMOOTHINGS), local_steps=list(LOCAL_STEPS)
     )
     groups = by_setting(found)
@@ -65,11 +65,13 @@ def run(lab: Lab) -> Record:
         Setting("eta", list(SMOOTHINGS), "printed in the paper"),
         Setting("H", list(LOCAL_STEPS), "printed in the paper"),
         Setting(
-            "rounds", rounds, "short version" if lab.quick else "not printed: the axis of the figure cannot be read"
+            "rounds",
+            rounds,
+            "short version" if reproduction.quick else "not printed: the axis of the figure cannot be read",
         ),
         *network_settings(BATCH),
     ]
-    return lab.record(TITLE, settings, seeds, list(figures), claims=claims(groups))
+    return reproduction.record(TITLE, settings, seeds, list(figures), claims=claims(groups))
 
 
 def by_setting(found: Sweep) -> Groups:

@@ -9,8 +9,8 @@ import numpy as np
 from fedrzo.methods import FedAvg, FedMSPP, FedProx, FedRZOnn, Scaffnew
 from fedrzo.paper.claims import above, at_cost, common_budget, final, smaller
 from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, NEURONS, REGULARISATION, STEPSIZE, network_settings
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Claim, Curves, Record, Setting, Table
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
 from fedrzo.zoo import relu
@@ -41,15 +41,15 @@ def rivals() -> dict[str, Any]:
     }
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Run every method on every network and split; step sizes of the grid and all seeds in one sweep each."""
-    seeds, rounds = lab.seeds(2, 5), (20 if lab.quick else 100)
-    lab.budget(f"{2 + len(SPLITS) * len(BETAS) * len(rivals())} sweeps of {rounds} rounds", MINUTES)
+    seeds, rounds = reproduction.seeds(2, 5), (20 if reproduction.quick else 100)
+    reproduction.budget(f"{2 + len(SPLITS) * len(BETAS) * len(rivals())} sweeps of {rounds} rounds", MINUTES)
     figures, claims, rows = [], [], [["split", "method", "beta", "best step", "ReLU loss at the end", "of the start"]]
     for split in SPLITS:
-        ours = train(lab, split, None, OURS, FedRZOnn(STEPSIZE, SMOOTHING, STEPS, BATCH), rounds, seeds)[1]
+        ours = train(reproduction, split, None, OURS, FedRZOnn(STEPSIZE, SMOOTHING, STEPS, BATCH), rounds, seeds)[1]
         found = {
-            (name, beta): train(lab, split, beta, name, method, rounds, seeds)
+            (name, beta): train(reproduction, split, beta, name, method, rounds, seeds)
             for beta in BETAS
             for name, method in rivals().items()
         }
@@ -61,23 +61,23 @@ def run(lab: Lab) -> Record:
         rows += [_row(split, name, f"{beta:g}", f"{step:g}", runs) for (name, beta), (step, runs) in found.items()]
         claims += judge(split, ours, {key: runs for key, (_, runs) in found.items()})
     tables = [Table("step sizes chosen, and where they lead", rows)]
-    return lab.record(TITLE, settings(rounds), seeds, list(figures), tables, claims)
+    return reproduction.record(TITLE, settings(rounds), seeds, list(figures), tables, claims)
 
 
 WORDS = {"dirichlet": "clients differ", "iid": "clients alike"}
 
 
 def train(
-    lab: Lab, split: str, beta: float | None, name: str, method: Any, rounds: int, seeds: list[int]
+    reproduction: Reproduction, split: str, beta: float | None, name: str, method: Any, rounds: int, seeds: list[int]
 ) -> tuple[float, list[History]]:
     """Run a method with all its step sizes; return the best one and its runs, judged by the ReLU loss."""
     problem = relu.relu_mnist(
-        CLIENTS, NEURONS, REGULARISATION, split, ALPHA, scale=float(BATCH), beta=beta, data=lab.data
+        CLIENTS, NEURONS, REGULARISATION, split, ALPHA, scale=float(BATCH), beta=beta, data=reproduction.data
     )
     grid = {} if beta is None else {"stepsize": list(GRID)}
     label = f"{name} {split}" + ("" if beta is None else f" beta {beta:g}")
     # Step sizes are chosen with a seed that is not among those reported.
-    found = lab.sweep(label, method, problem, rounds, [*seeds, TUNING + lab.seed], 5, **grid)
+    found = reproduction.sweep(label, method, problem, rounds, [*seeds, TUNING + reproduction.seed], 5, **grid)
     chosen = Sweep(found.settings, [results[-1:] for results in found.results])
     best = chosen.best("loss" if beta is None else JUDGE)
     return found.settings[best].get("stepsize", STEPSIZE), _judged(found, best)

@@ -7,8 +7,8 @@ import numpy as np
 from fedrzo.methods import FedRZOnn
 from fedrzo.paper.claims import at_cost, common_budget, more_local_steps, smaller
 from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, REGULARISATION, network_settings
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Claim, Curves, Record, Setting
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.history import History
 from fedrzo.zoo import relu
 
@@ -25,28 +25,30 @@ ROUNDS, QUICK_ROUNDS = 100, 4
 Groups = dict[tuple[int, float, int], list[History]]
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Run one compiled sweep per network."""
-    seeds = lab.seeds(2, 3)
-    rounds = QUICK_ROUNDS if lab.quick else ROUNDS
+    seeds = reproduction.seeds(2, 3)
+    rounds = QUICK_ROUNDS if reproduction.quick else ROUNDS
     runs = len(SMOOTHINGS) * len(LOCAL_STEPS) * len(seeds)
-    lab.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", MINUTES)
+    reproduction.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", MINUTES)
     groups: Groups = {}
     for neurons in NEURONS:
-        groups |= train(lab, neurons, rounds, seeds)
+        groups |= train(reproduction, neurons, rounds, seeds)
     figures = [
         Curves(f"{neurons} neurons (n = {neurons * (PIXELS + 1):,}), eta = {eta:g}",
                {f"H = {H}": groups[neurons, eta, H] for H in LOCAL_STEPS}, caption="Training loss over all data.")
         for neurons in NEURONS for eta in SMOOTHINGS
     ]  # fmt: skip
-    return lab.record(TITLE, settings(rounds), seeds, list(figures), claims=claims(groups))
+    return reproduction.record(TITLE, settings(rounds), seeds, list(figures), claims=claims(groups))
 
 
-def train(lab: Lab, neurons: int, rounds: int, seeds: list[int]) -> Groups:
+def train(reproduction: Reproduction, neurons: int, rounds: int, seeds: list[int]) -> Groups:
     """Run all smoothings and local steps of one network."""
-    problem = relu.relu_cifar10(CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=lab.data)
+    problem = relu.relu_cifar10(
+        CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data
+    )
     method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], BATCH)
-    found = lab.sweep(
+    found = reproduction.sweep(
         f"{neurons} neurons", method, problem, rounds, seeds, max(2, rounds // 20), smoothing=list(SMOOTHINGS),
         local_steps=list(LOCAL_STEPS),
     )  # fmt: skip

@@ -6,8 +6,8 @@ import numpy as np
 
 from fedrzo.methods import FedAC, FedRZObl, LocalSGD
 from fedrzo.paper.claims import UPPER, at_cost, final, more_local_steps, smaller, within
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Claim, Curves, Record, Setting
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
 from fedrzo.zoo import bilevel
@@ -25,14 +25,14 @@ DIRECT_SMOOTHING, DIRECT_ROUNDS = 0.1, 100
 Groups = dict[int, list[History]]
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Run the figure, its control with one long step in place of many, and the problem where x matters directly."""
-    seeds, rounds = lab.seeds(3, 5), (20 if lab.quick else 100)
-    lab.budget(f"{len(STEPS) * len(seeds)} runs of {rounds} rounds and three smaller sweeps", MINUTES)
-    problem = bilevel.hyper_mnist(data=lab.data)
-    groups = learn(lab, problem, rounds, seeds)
-    long_step = control(lab, problem, rounds, seeds)
-    chosen, direct = where_x_matters(lab, seeds)
+    seeds, rounds = reproduction.seeds(3, 5), (20 if reproduction.quick else 100)
+    reproduction.budget(f"{len(STEPS) * len(seeds)} runs of {rounds} rounds and three smaller sweeps", MINUTES)
+    problem = bilevel.hyper_mnist(data=reproduction.data)
+    groups = learn(reproduction, problem, rounds, seeds)
+    long_step = control(reproduction, problem, rounds, seeds)
+    chosen, direct = where_x_matters(reproduction, seeds)
     figures = [
         Curves("hyper-parameter learning", {f"H = {H}": groups[H] for H in STEPS}, "test_loss",
                caption="Logistic loss on test data, the model being retrained for each x."),
@@ -42,19 +42,19 @@ def run(lab: Lab) -> Record:
                caption="The zoo's problem `direct`, each H with its best step size of a grid."),
     ]  # fmt: skip
     claims = [*learning_claims(groups), degenerate(groups[STEPS[-1]], long_step), *direct_claims(direct)]
-    return lab.record(TITLE, settings(rounds, chosen), seeds, list(figures), claims=claims)
+    return reproduction.record(TITLE, settings(rounds, chosen), seeds, list(figures), claims=claims)
 
 
-def learn(lab: Lab, problem: Problem, rounds: int, seeds: list[int]) -> Groups:
+def learn(reproduction: Reproduction, problem: Problem, rounds: int, seeds: list[int]) -> Groups:
     """Run the figure."""
-    found = lab.sweep("learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS))
+    found = reproduction.sweep("learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS))
     return {H: [result.history for result in results] for H, results in zip(STEPS, found.results, strict=True)}
 
 
-def control(lab: Lab, problem: Problem, rounds: int, seeds: list[int]) -> list[History]:
+def control(reproduction: Reproduction, problem: Problem, rounds: int, seeds: list[int]) -> list[History]:
     """Run one step of the length, and with the samples, of many."""
     many = STEPS[-1]
-    found = lab.sweep("one long step", method(STEPSIZE * many, BATCH * many), problem, rounds, seeds, 5)
+    found = reproduction.sweep("one long step", method(STEPSIZE * many, BATCH * many), problem, rounds, seeds, 5)
     return [result.history for result in found.results[0]]
 
 
@@ -63,11 +63,11 @@ def method(stepsize: float, batch: int) -> FedRZObl:
     return FedRZObl(stepsize, SMOOTHING, 1, batch, lower=FedAC(batch_size="full", rounds=LOWER_ROUNDS))
 
 
-def where_x_matters(lab: Lab, seeds: list[int]) -> tuple[dict[int, float], Groups]:
+def where_x_matters(reproduction: Reproduction, seeds: list[int]) -> tuple[dict[int, float], Groups]:
     """Give each H its best step size, found with another seed, then run all seeds."""
     problem = bilevel.direct()
     solver = FedRZObl(DIRECT_STEPSIZES[0], DIRECT_SMOOTHING, 1, lower=LocalSGD(batch_size="full"))
-    trial = lab.sweep(
+    trial = reproduction.sweep(
         "direct step sizes", solver, problem, DIRECT_ROUNDS, [1000, 1001], DIRECT_ROUNDS,
         stepsize=list(DIRECT_STEPSIZES), local_steps=list(STEPS),
     )  # fmt: skip
@@ -79,7 +79,7 @@ def where_x_matters(lab: Lab, seeds: list[int]) -> tuple[dict[int, float], Group
         finite = {gamma: end for (gamma, steps), end in ends.items() if steps == H and np.isfinite(end)}
         chosen[H] = min(finite, key=lambda gamma: finite[gamma])
         solver = FedRZObl(chosen[H], DIRECT_SMOOTHING, H, lower=LocalSGD(batch_size="full"))
-        found = lab.sweep(f"direct H {H}", solver, problem, DIRECT_ROUNDS, seeds, 2)
+        found = reproduction.sweep(f"direct H {H}", solver, problem, DIRECT_ROUNDS, seeds, 2)
         groups[H] = [result.history for result in found.results[0]]
     return chosen, groups
 

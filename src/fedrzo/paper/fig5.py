@@ -6,8 +6,8 @@ import numpy as np
 
 from fedrzo.methods import FedRZObl, LocalSGD
 from fedrzo.paper.claims import UPPER, final, more_local_steps, smaller
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Claim, Curves, Record, Setting
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.history import History
 from fedrzo.zoo import fair
 
@@ -20,14 +20,14 @@ STEPSIZE, SMOOTHING, BATCH, REGULARISATION = 1e-3, 0.01, 64, 0.1
 Groups = dict[int, list[History]]
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Run all H and seeds in one compiled sweep."""
-    seeds, rounds = lab.seeds(2, 5), (30 if lab.quick else 150)
-    lab.budget(f"one sweep of {len(STEPS) * len(seeds)} runs of {rounds} rounds", MINUTES)
-    problem = fair.fair_mnist(regularisation=REGULARISATION, data=lab.data)
+    seeds, rounds = reproduction.seeds(2, 5), (30 if reproduction.quick else 150)
+    reproduction.budget(f"one sweep of {len(STEPS) * len(seeds)} runs of {rounds} rounds", MINUTES)
+    problem = fair.fair_mnist(regularisation=REGULARISATION, data=reproduction.data)
     # The lower level is quadratic with Hessian lambda: one full step solves it.
     method = FedRZObl(STEPSIZE, SMOOTHING, 1, BATCH, lower=LocalSGD(batch_size="full", rounds=1), closing=False)
-    found = lab.sweep("all", method, problem, rounds, seeds, 10, local_steps=list(STEPS))
+    found = reproduction.sweep("all", method, problem, rounds, seeds, 10, local_steps=list(STEPS))
     groups = {H: [result.history for result in results] for H, results in zip(STEPS, found.results, strict=True)}
     labelled = {f"H = {H}": groups[H] for H in STEPS}
     figures = [
@@ -42,7 +42,7 @@ def run(lab: Lab) -> Record:
             caption="The largest mean squared error of a class on test data.",
         ),
     ]
-    return lab.record(TITLE, settings(rounds), seeds, list(figures), claims=claims(groups))
+    return reproduction.record(TITLE, settings(rounds), seeds, list(figures), claims=claims(groups))
 
 
 def claims(groups: Groups) -> list[Claim]:

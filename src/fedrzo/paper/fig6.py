@@ -8,8 +8,8 @@ from typing import Any
 from fedrzo.methods import FedRZO2s
 from fedrzo.paper import table4
 from fedrzo.paper.claims import more_local_steps
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Curves, Record, Setting
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.history import History
 from fedrzo.zoo import cournot
 
@@ -21,15 +21,15 @@ MONITORED = 16  # demands, evenly spread
 EQUILIBRIUM_STEPSIZE = 0.1
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Run both games in both settings, one compiled sweep each."""
-    seeds, rounds = lab.seeds(2, 5), (50 if lab.quick else table4.ROUNDS)
-    games = GAMES[:1] if lab.quick else GAMES
-    lab.budget(f"{2 * len(games)} sweeps of {len(STEPS) * len(seeds)} runs of {rounds} rounds", MINUTES)
+    seeds, rounds = reproduction.seeds(2, 5), (50 if reproduction.quick else table4.ROUNDS)
+    games = GAMES[:1] if reproduction.quick else GAMES
+    reproduction.budget(f"{2 * len(games)} sweeps of {len(STEPS) * len(seeds)} runs of {rounds} rounds", MINUTES)
     figures, claims = [], []
     for followers, eta, b in games:
         for setting in ("paper", "certified"):
-            groups = progress(lab, followers, eta, b, setting, rounds, seeds)
+            groups = progress(reproduction, followers, eta, b, setting, rounds, seeds)
             name = f"{followers:,} followers, eta = {eta:g}, b = {b:g}: {WORDS[setting]}"
             labelled = {f"H = {H}": groups[H] for H in STEPS}
             figures.append(Curves(name, labelled, log=False, caption=CAPTIONS[setting]))
@@ -51,7 +51,7 @@ def run(lab: Lab) -> Record:
         ),
         *(setting for setting in table4.SETTINGS if not setting.name.startswith("solved")),
     ]
-    return lab.record(TITLE, settings, seeds, list(figures), claims=claims)
+    return reproduction.record(TITLE, settings, seeds, list(figures), claims=claims)
 
 
 WORDS = {"paper": "as printed", "certified": "followers in equilibrium"}
@@ -62,7 +62,7 @@ CAPTIONS = {
 
 
 def progress(
-    lab: Lab, followers: int, eta: float, b: float, setting: str, rounds: int, seeds: list[int]
+    reproduction: Reproduction, followers: int, eta: float, b: float, setting: str, rounds: int, seeds: list[int]
 ) -> dict[int, list[History]]:
     """Run one game for all H and seeds."""
     problem: Any = cournot.cournot(followers, b, setting, scenarios=MONITORED, iterations=rounds * STEPS[-1])
@@ -70,7 +70,7 @@ def progress(
     method = FedRZO2s(stepsize, eta, STEPS[0], solver=cournot.solver(followers, setting))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "solver: tau is")  # so it was printed
-        found = lab.sweep(
+        found = reproduction.sweep(
             f"{followers} followers {setting}", method, problem, rounds, seeds, 5, local_steps=list(STEPS)
         )
     return {H: [result.history for result in results] for H, results in zip(STEPS, found.results, strict=True)}

@@ -11,8 +11,8 @@ import numpy as np
 from fedrzo import sets
 from fedrzo.data.client_data import ClientData
 from fedrzo.paper.claims import exact
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Record, Setting
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.results.figure import Surface
 
@@ -57,10 +57,10 @@ def values(problem: Bilevel, points: np.ndarray) -> np.ndarray:
         return np.asarray(_values(problem, jnp.asarray(points, float)))
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Evaluate the surface on a grid and judge what the appendix says of it."""
-    count = QUICK_POINTS if lab.quick else POINTS
-    lab.budget(f"{count**2:,} values, each with its lower level solved", MINUTES)
+    count = QUICK_POINTS if reproduction.quick else POINTS
+    reproduction.budget(f"{count**2:,} values, each with its lower level solved", MINUTES)
     axis = np.linspace(-EDGE, EDGE, count)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     problem = example()
@@ -69,7 +69,7 @@ def run(lab: Lab) -> Record:
         "f over [-2, 2]^2", axis.tolist(), axis.tolist(), found.reshape(count, count).tolist(), ("x_1", "x_2", "f(x)"),
         caption="The implicit function of the appendix for n = 2: flat where x >= 0, kinked along both axes.",
     )  # fmt: skip
-    return lab.record(TITLE, SETTINGS, [], [surface], claims=_claims(problem, grid, found))
+    return reproduction.record(TITLE, SETTINGS, [], [surface], claims=_claims(problem, grid, found))
 
 
 SETTINGS = [

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.paper.claims import exact
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Record, Setting, Table
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.problems.base import Problem
 from fedrzo.running.run import run as run_method
 from fedrzo.zoo import mpecs, published
@@ -37,11 +37,11 @@ def entries(quick: bool = False) -> list[Entry]:
     return [entry for entry in found if not (quick and entry.name in LONG)]
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Solve them one after another; `data` holds `problems`, with what `solve` returns."""
-    chosen = entries(lab.quick)
-    lab.budget(f"{len(chosen)} problems", MINUTES)
-    problems = [lab.once(entry.name, functools.partial(solve, entry, lab.seed)) for entry in chosen]
+    chosen = entries(reproduction.quick)
+    reproduction.budget(f"{len(chosen)} problems", MINUTES)
+    problems = [reproduction.once(entry.name, functools.partial(solve, entry, reproduction.seed)) for entry in chosen]
     worst = max(problems, key=lambda problem: problem["gap"])
     claim = exact(
         "Every published value is reached", f"largest relative gap to the best known value ({worst['name']}); at most 1 %",
@@ -51,7 +51,9 @@ def run(lab: Lab) -> Record:
         Setting("method, step sizes, rounds", "one choice per problem", "see fedrzo.zoo.published and fedrzo.zoo.mpecs")
     ]
     tables = [Table("published problems with a known answer", table(problems))]
-    return lab.record(TITLE, settings, [lab.seed], tables=tables, claims=[claim], data={"problems": problems})
+    return reproduction.record(
+        TITLE, settings, [reproduction.seed], tables=tables, claims=[claim], data={"problems": problems}
+    )
 
 
 def table(problems: list[dict[str, Any]]) -> list[list[str]]:

@@ -19,8 +19,8 @@ import numpy as np
 
 from fedrzo.methods import FedRZO2s
 from fedrzo.paper.claims import exact
-from fedrzo.paper.lab import Lab
 from fedrzo.paper.record import Claim, Record, Setting, Table
+from fedrzo.paper.reproduction import Reproduction
 from fedrzo.running.run import run as run_method
 from fedrzo.zoo import cournot
 
@@ -48,18 +48,24 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def run(lab: Lab) -> Record:
+def run(reproduction: Reproduction) -> Record:
     """Compute the table; `data` holds `cells`, the printed table beside ours, and `certified`, the problem solved."""
-    followers = QUICK if lab.quick else tuple(cournot.PRINTED_TAU)
-    lab.budget(f"{18 * len(followers)} cells and {2 * len(followers)} certified solutions", MINUTES)
+    followers = QUICK if reproduction.quick else tuple(cournot.PRINTED_TAU)
+    reproduction.budget(f"{18 * len(followers)} cells and {2 * len(followers)} certified solutions", MINUTES)
     cells, certified = [], []
     for n in followers:
         for b in SLOPES:
-            cells += lab.once(f"{n} followers b {b:g} as printed", functools.partial(as_printed, n, b, lab.seed))
-            certified.append(lab.once(f"{n} followers b {b:g} solved", functools.partial(solved, n, b, lab.seed)))
+            cells += reproduction.once(
+                f"{n} followers b {b:g} as printed", functools.partial(as_printed, n, b, reproduction.seed)
+            )
+            certified.append(
+                reproduction.once(f"{n} followers b {b:g} solved", functools.partial(solved, n, b, reproduction.seed))
+            )
     found = {"cells": cells, "certified": certified}
     tables = [Table("as printed, ours (paper), and the problem solved", table(found), CAPTION)]
-    return lab.record(TITLE, SETTINGS, [lab.seed], tables=tables, claims=claims(cells, certified), data=found)
+    return reproduction.record(
+        TITLE, SETTINGS, [reproduction.seed], tables=tables, claims=claims(cells, certified), data=found
+    )
 
 
 def claims(cells: list[dict[str, Any]], certified: list[dict[str, Any]]) -> list[Claim]:

@@ -28,7 +28,7 @@ DIRECTIONS = 16  # and their opposites
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
-def trouble(method: Method, session: Session) -> str | None:
+def failure(method: Method, session: Session) -> str | None:
     """Say after which round a single run could not go on, and why; None if all is well."""
     record = session.progress()[0]
     if int(record.first_failed_round) < 0:
@@ -164,7 +164,7 @@ class Job:
         stride = 1 if every_round else rounds
         for _ in range(0, rounds, stride):
             self.session.advance(stride)
-            self._raise_trouble()
+            self._raise_failure()
             if every_round:
                 self.store()
                 if interrupt.asked:
@@ -205,9 +205,9 @@ class Job:
                 f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
             )
 
-    def _raise_trouble(self) -> None:
+    def _raise_failure(self) -> None:
         """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
-        if self.single and (found := trouble(self.session.method, self.session)) is not None:
+        if self.single and (found := failure(self.session.method, self.session)) is not None:
             raise self._diverged(found)
 
     def _raise_runaway(self) -> None:

@@ -69,7 +69,7 @@ def unsplit(wanted: bool) -> Iterator[None]:
         _unsplit.reset(token)
 
 
-def in_one_piece(function: Callable[..., PyTree], small: PyTree, *large: PyTree) -> PyTree:
+def single_function(function: Callable[..., PyTree], small: PyTree, *large: PyTree) -> PyTree:
     """Return `function(small, *large)`; where pieces are unsplit, XLA makes one function of it, too.
 
     Args:

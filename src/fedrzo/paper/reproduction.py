@@ -28,7 +28,7 @@ def duration(minutes: float) -> str:
 
 
 @dataclasses.dataclass
-class Lab:
+class Reproduction:
     """One reproduction at work.
 
     Attributes:
