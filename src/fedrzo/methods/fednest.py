@@ -201,7 +201,7 @@ class LFedNest(Nested):
         lower_rounds: T, inner rounds per round.
         neumann: N of the local series, N + 1 terms.
         batch_size: samples per stochastic gradient or product, or `"full"`.
-        neumann_stepsize: as in `FedNest`; a client's own series needs it lower_federation 2 over that client's smoothness, which the
+        neumann_stepsize: as in `FedNest`; a client's own series needs it below 2 over that client's smoothness, which the
             default, made from the mean lower loss, does not look at.
         minimax: whether the indirect term vanishes; filled in from the problem.
     """
