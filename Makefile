@@ -34,7 +34,7 @@ report: $(READY) ## the paper's figures and tables, quick version, in one page: 
 	$(BIN)/fedrzo report runs
 
 # Most of a quick test's time is compilation: LLVM need not try hard. The slow tests run what it makes for users.
-test: export XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
+test: export XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 test: $(READY) ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower"
 

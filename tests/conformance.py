@@ -1,7 +1,8 @@
 """The suite that every method must pass. A method's test file needs one line: `test_conformance = conformance.suite(Case(...))`.
 
 What it checks is what users rely on: engines agree, runs repeat and resume exactly, costs are exact, nothing retraces when a
-number changes, and the method descends.
+number changes, and the method descends. Most of a check's time is compilation, so all that can run the same program do: rounds of
+a cohort. What all clients at once compute is the subject of each method's tests by hand.
 """
 
 import dataclasses
@@ -49,15 +50,16 @@ class Case:
         """A cohort: two clients, or everyone for a method that needs everyone."""
         return None if self.method.needs_everyone else 2
 
+    @functools.cached_property
+    def plain(self) -> Any:
+        """The toy as it is; one for all checks, so that they share what is compiled for it."""
+        return self.problem(lambda loss: loss)
+
 
 def suite(case: Case) -> Any:
     """Return one parametrised test that puts a case through every check."""
 
-    # Algorithm 1 goes through all at once; others leave what takes longest to `make test-slow`.
-    first = type(case.method).__name__ == "FedRZOnn" and case.method.communication != "scalars"
-    checks = [pytest.param(c, marks=pytest.mark.slow if c in LONG and not first else ()) for c in CHECKS]
-
-    @pytest.mark.parametrize("check", checks, ids=lambda check: check.__name__)
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     def test(check: Callable, tmp_path: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -66,9 +68,9 @@ def suite(case: Case) -> Any:
     return test
 
 
-def run(case: Case, problem: Any = None, rounds: int = 6, **options: Any) -> fz.Result:
-    problem = case.problem(lambda loss: loss) if problem is None else problem
-    return fz.run(options.pop("method", case.method), problem, rounds, progress=False, **options)
+def run(case: Case, rounds: int = 6, **options: Any) -> fz.Result:
+    options = {"method": case.method, "clients_per_round": case.some, **options}
+    return fz.run(options.pop("method"), case.plain, rounds, progress=False, **options)
 
 
 def history_without_time(result: fz.Result) -> dict[str, list]:
@@ -76,9 +78,10 @@ def history_without_time(result: fz.Result) -> dict[str, list]:
 
 
 def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -> None:
-    problem = case.problem(lambda loss: loss)
+    problem = case.plain
     with problem.precision():
-        session = simulation.Simulation().start([case.method.prepare(problem)], problem, [jax.random.key(0)], None)
+        method = case.method.prepare(problem).for_cohort(problem, case.some or problem.clients)
+        session = simulation.Simulation().start([method], problem, [jax.random.key(0)], case.some)
         before = jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(session.carry))
         assert "x" in session.carry.state._fields
@@ -86,26 +89,17 @@ def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -
         assert before == jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
 
 
-def _engines_agree(case: Case, **options: Any) -> None:
-    fast, plain = run(case, **options), run(case, engine="loop", **options)
+def simulation_equals_loop_for_a_cohort_or_refuses_it(case: Case, tmp_path: Any) -> None:
+    if case.method.needs_everyone:
+        with pytest.raises(fz.InputError, match="clients_per_round: found 2"):
+            run(case, clients_per_round=2)
+    fast, plain = run(case), run(case, engine="loop")
     for name, values in history_without_time(plain).items():
         if name in fz.Cost._fields or name == "round":
             assert values == list(fast.history[name]), name
         else:
             np.testing.assert_allclose(fast.history[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
     np.testing.assert_allclose(*(np.asarray(jax.tree.leaves(r.x)[0]) for r in (fast, plain)), rtol=1e-9, atol=1e-12)
-
-
-def simulation_equals_loop(case: Case, tmp_path: Any) -> None:
-    _engines_agree(case)
-
-
-def simulation_equals_loop_with_partial_participation(case: Case, tmp_path: Any) -> None:
-    if case.method.needs_everyone:
-        with pytest.raises(fz.InputError, match="clients_per_round: found 2"):
-            run(case, clients_per_round=2)
-        return
-    _engines_agree(case, clients_per_round=2)
 
 
 def same_key_same_result_other_key_other_result(case: Case, tmp_path: Any) -> None:
@@ -121,9 +115,9 @@ def a_short_run_is_a_prefix_of_a_long_one(case: Case, tmp_path: Any) -> None:
 
 
 def resume_equals_no_stop(case: Case, tmp_path: Any) -> None:
-    straight = run(case, rounds=7, clients_per_round=case.some)
-    run(case, rounds=3, clients_per_round=case.some, checkpoint=tmp_path)
-    resumed = run(case, rounds=7, clients_per_round=case.some, checkpoint=tmp_path, resume=True)
+    straight = run(case, rounds=7)
+    run(case, rounds=3, checkpoint=tmp_path)
+    resumed = run(case, rounds=7, checkpoint=tmp_path, resume=True)
     assert history_without_time(straight) == history_without_time(resumed)
     for a, b in zip(jax.tree.leaves(straight.x), jax.tree.leaves(resumed.x), strict=True):
         assert a.tobytes() == b.tobytes()
@@ -148,7 +142,7 @@ def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LoopSession, "addressed", weigh_down)
         patch.setattr(LoopSession, "deliver", weigh_up)
-        last = run(case, engine="loop", clients_per_round=case.some).history.last
+        last = run(case, engine="loop").history.last
     assert (last["upload_bytes"], last["download_bytes"]) == (weighed["up"], weighed["down"])
     assert weighed["up"] > 0
     assert nbytes(np.zeros(3, np.float32)) == 12
@@ -190,13 +184,12 @@ def declared_evaluations_are_those_that_happen(case: Case, tmp_path: Any) -> Non
 
 
 def no_retrace_on_new_numbers(case: Case, tmp_path: Any) -> None:
-    problem = case.problem(lambda loss: loss)
-    run(case, problem)
+    unchanged = run(case).history["loss"][-1]
     before = simulation.TRACES[0]
     for name, value in case.changes.items():
-        changed = run(case, problem, method=dataclasses.replace(case.method, **{name: value}))
-        assert changed.history["loss"][-1] != run(case, problem).history["loss"][-1], name
-    run(case, problem, rounds=11, key=9)
+        changed = run(case, method=dataclasses.replace(case.method, **{name: value}))
+        assert changed.history["loss"][-1] != unchanged, name
+    run(case, rounds=11, key=9)
     assert simulation.TRACES[0] == before
     assert case.changes
 
@@ -206,17 +199,9 @@ def descends_on_the_toy(case: Case, tmp_path: Any) -> None:
     assert loss[-1] - case.optimum < case.descent * (loss[0] - case.optimum)
 
 
-LONG = (
-    state_and_memory_are_arrays_of_stable_structure,
-    simulation_equals_loop_with_partial_participation,
-    resume_equals_no_stop,
-    counted_bytes_are_the_bytes_that_crossed,
-    declared_evaluations_are_those_that_happen,
-)
 CHECKS = [
     state_and_memory_are_arrays_of_stable_structure,
-    simulation_equals_loop,
-    simulation_equals_loop_with_partial_participation,
+    simulation_equals_loop_for_a_cohort_or_refuses_it,
     same_key_same_result_other_key_other_result,
     a_short_run_is_a_prefix_of_a_long_one,
     resume_equals_no_stop,

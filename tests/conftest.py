@@ -14,37 +14,27 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # For processes that tests start; pyproject.toml says the same to pytest itself, and why.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
-# CI has twenty minutes on two cores, and most of a test's time is compilation. Files that take longest, and whose subject is
-# checked more briefly elsewhere, belong to `make test-slow` as a whole.
-LONG = """
-    engines/test_ray_resume.py paper/test_figures.py
-    methods/test_bilevel_bias.py methods/test_decomfl.py methods/test_fedavg.py methods/test_fedbioacc.py methods/test_fedmspp.py
-    methods/test_fednest.py methods/test_fedprox.py methods/test_fedrzo_bl_refusals.py methods/test_fedzo.py
-    methods/test_gradient_methods.py methods/test_hypergradient.py methods/test_known_answers.py methods/test_local_sgda.py
-    methods/test_memfbo.py methods/test_scaffnew.py methods/test_simfbo.py methods/test_zsol.py
-    certificates/test_interval.py
-    theory/test_estimates.py running/test_tuning.py
-    zoo/test_bilevel.py zoo/test_cnn.py zoo/test_cournot.py zoo/test_logistic.py zoo/test_minimax.py zoo/test_mpecs.py
-    zoo/test_published.py zoo/test_synthetic.py
-""".split()  # noqa: SIM905
+MAPS = 30_000  # a process may have some 65,000 memory maps, and each compiled program holds some
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of long files as slow."""
-    here = Path(__file__).parent
+    """Refuse a slow test that does not say why it is slow."""
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix() in LONG:
-            item.add_marker(pytest.mark.slow)
+        for mark in item.iter_markers("slow"):
+            if not (mark.args and isinstance(mark.args[0], str)):
+                raise pytest.UsageError(f"{item.nodeid}: found a slow mark without a reason; say why in its argument")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _free_compiled_programs() -> Iterator[None]:
-    """Drop what a file's tests compiled: each program holds memory maps, and a process may have some 65,000 of them."""
+    """Drop compiled programs when they hold many memory maps; until then, files share them."""
     yield
-    import jax
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > MAPS:
+        import jax
 
-    jax.clear_caches()
-    gc.collect()
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

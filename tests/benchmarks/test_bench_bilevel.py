@@ -73,7 +73,7 @@ def test_a_wrong_descent_is_refused():
         fz.run(fz.FedRZObl(0.01, 0.01), wrong, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_command_prints_the_agreed_shape(capsys, tmp_path):
     assert main(bilevel, ["--quick", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)

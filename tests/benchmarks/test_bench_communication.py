@@ -66,7 +66,7 @@ def cost():
     return replay.cost(replay.made_up(5, 2000, 4), 3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_bytes_of_a_round(cost):
     n, m, H = 8004, 5, 20
     assert (cost["dimension"], cost["clients"], cost["local_steps"]) == (n, m, H)
@@ -79,7 +79,7 @@ def test_bytes_of_a_round(cost):
     assert len(replay.remarks(cost)) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_servers_memory_is_a_few_vectors_whatever_the_number_of_clients(cost):
     few, many = cost["memory"]
     assert (few["clients"], many["clients"]) == (5, 20)
@@ -122,7 +122,7 @@ def test_what_is_refused(options, message, fails):
     assert message in fails(communication, *options)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_whole_bench(tmp_path, capsys):
     assert main(communication, ["--quick", "--seeds", "2", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)

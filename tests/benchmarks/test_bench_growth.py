@@ -36,7 +36,7 @@ def test_a_setting_that_fails_says_which():
         growth.apart({"clients": 0, "local_steps": 1, "neurons": 1, "samples": 1, "pixels": 2})
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_command(capsys, tmp_path):
     assert main(growth, ["--quick", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -93,7 +93,7 @@ def test_a_stopwatch_leaves_the_first_round_out(job, job_module, capsys):
     assert found["versions"] == {"numpy": np.__version__}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_our_own_contestant_comes_as_near_the_optimum_as_sampling_lets_it(alone):
     found, _ = alone
     loss, ours = found["loss"], found["contestants"]["fedrzo"]
@@ -105,7 +105,7 @@ def test_our_own_contestant_comes_as_near_the_optimum_as_sampling_lets_it(alone)
     assert len(set(only["losses"])) == len(only["losses"]) >= 10  # other seeds, other draws
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_a_peer_that_cannot_be_installed_is_reported_and_the_others_go_on(alone):
     found, out = alone
     assert list(found["contestants"]) == ["fedrzo"]
@@ -166,7 +166,7 @@ def test_bad_input_is_refused_in_one_line(arguments, message, fails):
     assert message in fails(peers, *arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_a_real_peer_does_the_same_job(tmp_path, capsys):
     found = peers.run(Options(peers.PROBLEM, 1, out=tmp_path, quick=True), (PFL_NUMPY,))
     said = capsys.readouterr()

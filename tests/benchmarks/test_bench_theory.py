@@ -123,7 +123,7 @@ def test_what_is_refused(options, message, fails):
     assert message in fails(theory, *options)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_a_shared_direction_is_not_averaged_away():
     found = averaging.directions([1, 8], 200)
     assert found["own"]["low"] <= -1 <= found["own"]["high"]
@@ -131,7 +131,7 @@ def test_a_shared_direction_is_not_averaged_away():
     assert found["shared"]["variance"][1] == pytest.approx(found["shared"]["variance"][0], rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_whole_bench(tmp_path, capsys):
     assert main(theory, ["--quick", "--seeds", "8", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -48,7 +48,7 @@ def test_both_take_the_same_steps():
     assert 1e-4 < twostage.farthest([plain], [exact]) < 1e-2  # there is something left to solve
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_same_steps_and_same_accuracy():
     problem = cournot(30, clients=3, seed=1, evaluation=4)
     with problem.precision():
@@ -62,7 +62,7 @@ def test_same_steps_and_same_accuracy():
     assert min(gains) > 0.9 * max(gains) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_command_prints_the_agreed_shape(capsys, tmp_path):
     assert main(twostage, ["--quick", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -62,7 +62,7 @@ def start(*args):
     return subprocess.run([sys.executable, zo.__file__, *args], capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole benchmark")
 def test_the_command_prints_the_agreed_shape(tmp_path):
     done = start("--quick", "--json", "--quiet", "--out", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")

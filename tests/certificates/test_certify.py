@@ -129,7 +129,12 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: toys.boxes(3), pytest.param(lambda: bilevel.direct(2, 2, 2, 3), marks=pytest.mark.slow)],
+    [
+        lambda: toys.boxes(3),
+        pytest.param(
+            lambda: bilevel.direct(2, 2, 2, 3), marks=pytest.mark.slow("compiles a lower level at many points")
+        ),
+    ],
     ids=["boxes", "direct"],
 )
 def test_engines_agree(make):
@@ -156,7 +161,7 @@ def test_a_bilevel_point_has_a_lower_level_bound_that_holds():
     assert "|y - y(x)|" in repr(found)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a lower level at many points")
 def test_a_poor_lower_solve_is_seen_in_the_certificate():
     problem = bilevel.coupled()
     x = bilevel.coupled_answer(problem)
@@ -168,7 +173,7 @@ def test_a_poor_lower_solve_is_seen_in_the_certificate():
     assert good.norm + poor.lower.effect > poor.norm > 1e3 * good.norm
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a lower level at many points")
 def test_a_minimax_point_has_a_certificate():
     problem = minimax.ncsc()
     x = np.asarray(problem.x0) + 0.5
@@ -177,7 +182,7 @@ def test_a_minimax_point_has_a_certificate():
     assert found.interval[0] <= truth @ truth <= found.interval[1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a lower level at many points")
 def test_a_two_stage_point_has_a_certificate():
     market = cournot.cournot(10, scenarios=4, clients=2)
     best, _ = cournot.optimum(market)
@@ -187,7 +192,7 @@ def test_a_two_stage_point_has_a_certificate():
     assert found.cost.lower_steps > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a lower level at many points")
 def test_a_black_box_upper_loss_has_no_bound_on_the_lower_levels_effect():
     plain = bilevel.direct(2, 2, 2, 3)
     loss = fz.blackbox(lambda x, y, batch: float(0.5 * np.mean(np.sum((x - batch[0]) ** 2, -1))))

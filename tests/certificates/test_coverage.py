@@ -9,7 +9,7 @@ from fedrzo.zoo import toys
 ETA = 0.1
 # At a true coverage of 96 % 2,000 repetitions show more than 96.5 % in 1 test of 8; these in 1 of 19.
 REPETITIONS = 4000
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("hundreds of certificates")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_estimates_are_unbiased_though_the_square_of_the_mean_is_not():
     assert off(squares) > 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow("hundreds of certificates")
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_sampled_batches_keep_coverage_at_the_minimiser(batch_size):
     problem = toys.quadratic(3, 6)

@@ -131,7 +131,7 @@ def test_a_lower_set_that_is_empty_nearby_is_found():
     assert 0 < finding.data["empty"] < 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a solver at many points")
 def test_a_two_stage_problem_is_measured():
     scenarios = fz.ClientData([RNG.normal(size=(3, 2)), RNG.normal(size=(2, 2))])
     problem = fz.TwoStage(revenue, demand, scenarios, np.ones(2), np.zeros(2), lower_constraint=fz.sets.Box(0.0, 5.0))

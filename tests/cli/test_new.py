@@ -35,7 +35,13 @@ def point(out):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("bilevel", "minimax"))) for kind in KINDS]
+    "kind",
+    [
+        pytest.param(
+            kind, marks=[pytest.mark.slow("solves a lower level from a cold start")] * (kind in ("bilevel", "minimax"))
+        )
+        for kind in KINDS
+    ],
 )
 def test_a_new_file_runs_and_reaches_its_answer(kind, tmp_path, capsys):
     file = write(kind, tmp_path, capsys)
@@ -73,7 +79,7 @@ def test_a_new_file_passes_its_check_without_a_note_and_solve_shows_x(tmp_path, 
     np.testing.assert_allclose(point(out), [1.0, 0.5], atol=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("solves a lower level from a cold start")
 @pytest.mark.parametrize("kind", KINDS)
 def test_check_explains_every_new_file(kind, tmp_path, capsys):
     file = write(kind, tmp_path, capsys)

@@ -160,7 +160,7 @@ problem = fz.Nonsmooth(fz.blackbox(lambda x, batch: np.abs(x - batch).mean()), f
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs every method that can take a black box")
 def test_compare_takes_a_users_file(call, user_file):
     """A black box with a set leaves one method, which saves time."""
     user_file.write_text(FLAT + "other = problem\n")

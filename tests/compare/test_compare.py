@@ -117,7 +117,7 @@ def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
     assert {"figure.png", "figure.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("tunes and runs every method")
 def test_no_method_is_better_than_the_best_feasible_loss(few, tmp_path, capsys):
     """On `boxes` the loss falls without end outside of the sets; inside, the least is -2."""
     assert main(["compare", "boxes", "--quick", "--seeds", "3", "--json", "--out", str(tmp_path)]) == 0

@@ -99,7 +99,7 @@ def test_mnist(shared: Path) -> None:
     assert repr(data) == "Dataset('mnist': 60000 + 10000 samples, 784 features)"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("unpacks CIFAR-10")
 def test_cifar10(shared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-bin"
     subprocess.run([sys.executable, shared / "unpack_cifar10.py", folder], check=True)

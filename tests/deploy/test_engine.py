@@ -9,7 +9,7 @@ import fedrzo as fz
 from fedrzo.engines.messages.wire import pack
 from fedrzo.federation.estimators import measure_noise
 
-SLOW = pytest.mark.slow  # `test_real.py` has FedRZO_nn and FedRZO_bl on a real Flower
+SLOW = pytest.mark.slow("a process for every node")  # `test_real.py` has FedRZO_nn and FedRZO_bl on a real Flower
 ROUNDS = {"nn": 3, "bl": 2, "ts": 2}
 
 
@@ -36,7 +36,7 @@ def test_numbers_equal_the_simulation(name, tmp_path):
     assert found.events == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 @pytest.mark.parametrize("size", [0, 2])
 def test_scalars_travel_instead_of_vectors(size, tmp_path):
     """Nodes rebuild averages from records, each in a fresh process."""
@@ -47,7 +47,7 @@ def test_scalars_travel_instead_of_vectors(size, tmp_path):
     assert found.events == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 @pytest.mark.parametrize("size", [0, 2])
 def test_nodes_rebuild_where_the_lower_level_is_solved(size, tmp_path):
     grid = inprocess.InProcessGrid(inprocess.silos("halved_bl", tmp_path, cold=True))
@@ -56,7 +56,7 @@ def test_nodes_rebuild_where_the_lower_level_is_solved(size, tmp_path):
     assert found.events == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_a_node_with_a_set_that_nobody_knows_of_sends_vectors(tmp_path):
     found = inprocess.run("private", tmp_path, rounds=4)
     module = inprocess.load("private")
@@ -65,13 +65,13 @@ def test_a_node_with_a_set_that_nobody_knows_of_sends_vectors(tmp_path):
     assert found.history.last["upload_bytes"] == 4 * 8 * (2 * 3 + found.x.size)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_a_cohort_equals_the_simulations(tmp_path):
     found = inprocess.run("memory", tmp_path, rounds=3, clients_per_round=2)
     same_history(found, simulate("memory", 3, clients_per_round=2))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_what_nodes_remember_is_in_their_files_alone(tmp_path):
     """Every message meets a fresh process; then the server is started again, from its checkpoint, over fresh nodes."""
     grid = inprocess.InProcessGrid(inprocess.silos("memory", tmp_path, cold=True))
@@ -82,14 +82,14 @@ def test_what_nodes_remember_is_in_their_files_alone(tmp_path):
     assert sorted(path.name for path in (tmp_path / "node-1").iterdir()) == ["test.client-1.memory"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_a_run_that_does_not_resume_begins_anew(tmp_path):
     """The server's checkpoint and the nodes' memories of the run before are there, and are not gone on from."""
     for rounds in (3, 2):
         same_history(inprocess.run("memory", tmp_path, rounds=rounds), simulate("memory", rounds))
 
 
-@pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.slow("a process for every node"))])
 def test_a_server_that_died_in_a_round_goes_on_to_the_same_x(every, tmp_path):
     """Nodes have answered a message of the third round that no server ever took: they forget what followed from it."""
     grid = inprocess.InProcessGrid(inprocess.silos("memory", tmp_path))
@@ -125,7 +125,7 @@ def test_a_server_that_died_before_it_wrote_a_row_writes_it(tmp_path):
     same_history(inprocess.run("memory", tmp_path, grid, rounds=4, resume=True), simulate("memory", 4))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_another_run_of_an_experiment_begins_anew(tmp_path):
     grid = inprocess.InProcessGrid(inprocess.silos("memory", tmp_path))
     inprocess.run("memory", tmp_path, grid, rounds=2, seed=1)
@@ -133,7 +133,7 @@ def test_another_run_of_an_experiment_begins_anew(tmp_path):
     same_history(found, simulate("memory", 2))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_points_of_an_earlier_run_are_not_taken_for_this_ones(tmp_path):
     grid = inprocess.InProcessGrid(inprocess.silos("bl", tmp_path))
     inprocess.run("bl", tmp_path, grid, rounds=1, seed=1)
@@ -249,7 +249,7 @@ def test_what_a_node_says_it_monitors_is_looked_at(spoil, kind, tmp_path, monkey
     assert np.isfinite(found.history["loss"]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process for every node")
 def test_float32_rounds_agree_within_the_rounding_noise_of_the_estimator(tmp_path):
     """One round at a time, each from the same x: tiny differences grow from round to round."""
     module = inprocess.load("single")

@@ -75,7 +75,7 @@ def test_private_boxes_lead_to_the_exact_answer(numbers):
     assert numbers["distance to the farthest box"] < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole example")
 @example("trusted_silos")
 def test_wrong_silos_lose_their_weight(numbers):
     assert numbers["largest weight of a wrong silo"] < 0.1
@@ -84,7 +84,7 @@ def test_wrong_silos_lose_their_weight(numbers):
     assert abs(numbers["test loss, tuned"] - numbers["test loss, wrong silos left out"]) < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole example")
 @example("fair_digits")
 def test_the_worst_digit_gains_at_a_price(numbers):
     assert numbers["worst digit, fair"] < 0.85 * numbers["worst digit, average"]
@@ -94,7 +94,7 @@ def test_the_worst_digit_gains_at_a_price(numbers):
     assert abs(weights.sum() - 1) < 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole example")
 @example("stackelberg_market")
 def test_the_leader_finds_the_top_of_the_curve(numbers):
     top = numbers["profit, best on the curve"]
@@ -104,7 +104,7 @@ def test_the_leader_finds_the_top_of_the_curve(numbers):
     assert numbers["certificate: gradient norm at most"] < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole example")
 @example("call_centres")
 def test_a_simulator_is_minimised_in_several_processes(numbers):
     assert numbers["callers lost, FedRZO [%]"] < numbers["callers lost, the same all day [%]"] - 5
@@ -122,7 +122,7 @@ def test_a_network_is_tuned_from_its_validation_loss(numbers):
     assert 0.05 < numbers["learning rate found"] < 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole example")
 @example("quantile_on_ray")
 def test_ray_gives_the_numbers_of_the_simulation(numbers):
     assert numbers["largest difference of a coefficient"] < 1e-9
@@ -131,7 +131,7 @@ def test_ray_gives_the_numbers_of_the_simulation(numbers):
     assert numbers["bytes up and down, ray"] == numbers["bytes up and down, simulation"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a whole example")
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_shows_its_figure(name, tmp_path):
     if name == "torch_training":

@@ -65,14 +65,14 @@ def test_two_rounds_computed_by_hand():
     np.testing.assert_allclose(ours, x, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts Ray, or runs the whole example")
 def test_the_example_prints_what_its_page_says(capsys):
     printed = re.search(r"prints\n\n```\n(.*?)```", PAGE.read_text(), re.S)[1]
     main("loop")
     assert capsys.readouterr().out == printed.replace("ray and", "loop and")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts Ray, or runs the whole example")
 def test_the_same_on_ray():
     """Starting Ray and its actors takes most of a minute here."""
     problem, method = toys.median(clients=3), ResidualFeedback(0.002, 0.1, local_steps=5)

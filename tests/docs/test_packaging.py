@@ -137,7 +137,7 @@ fz.nothing
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("installs the wheel, or runs a type checker")
 def test_a_type_checker_knows_the_public_names(tmp_path):
     (tmp_path / "user.py").write_text(SCRIPT)
     command = [
@@ -161,7 +161,7 @@ def test_a_type_checker_knows_the_public_names(tmp_path):
     assert 'Unexpected keyword argument "step"' in errors[10]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("installs the wheel, or runs a type checker")
 def test_the_wheel_works_in_a_clean_environment_without_a_compiler(wheel):
     """Needs an index to install the dependencies from."""
     command = [sys.executable, str(ROOT / "benchmarks" / "install.py"), str(wheel), "--json"]

@@ -118,7 +118,7 @@ def test_the_overview_names_every_command_and_its_spec_is_one():
     assert [one.run["rounds"] for one in spec.variants()] == [50, 50]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs all code of a page")
 @pytest.mark.parametrize("name", ["plots", "sets"])
 def test_code_of_a_page_prints_what_the_page_says(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

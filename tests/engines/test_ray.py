@@ -91,7 +91,10 @@ CASES = {
 OFTEN = ("FedRZO_nn",)
 
 
-@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize(
+    "name",
+    [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow("starts a process for every client")) for n in CASES],
+)
 def test_x_history_and_counted_bytes_are_the_simulations(name):
     method, problem, size = CASES[name]
     options = {"rounds": 8, "key": 3, "clients_per_round": size, "progress": False}
@@ -103,7 +106,7 @@ def test_x_history_and_counted_bytes_are_the_simulations(name):
         assert last[f"wire_{way}"] > last[way] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a process for every client")
 def test_float32_rounds_agree_within_the_rounding_noise_of_the_estimator():
     """Each round starts from the simulation's x, since tiny differences grow from round to round."""
     problem, method, key = nonsmooth(np.float32), fz.FedRZOnn(0.05, 0.1, 4), jax.random.key(5)
@@ -177,7 +180,7 @@ print(fz.run(OfThisScript(0.5), resumable()[1], 2, engine=engine, progress=False
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts a process for every client")
 def test_another_process_joins_by_address_and_leaves_the_cluster_as_it_was():
     import ray
 

@@ -20,7 +20,7 @@ from fedrzo.engines.messages.receive import Rules
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts processes anew, several times")
 def test_no_mishap_of_one_client_reaches_the_average_and_it_comes_back():
     """One run through all of them. The client's process is killed, too, with SIGKILL, in the middle of its step."""
     plan = ("honest", "nan", "infinite", "shorter", "nested", "rougher", "larger", "raising", "killed", "honest")
@@ -82,7 +82,7 @@ def test_too_few_clients_stop_the_run_and_nothing_is_lost(tmp_path):
     np.testing.assert_allclose(result.x, expected_x(plan), rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts processes anew, several times")
 def test_a_restarted_actor_goes_on_exactly(tmp_path):
     """Scaffold's clients remember: an actor killed in mid-round is replaced, and the run is the one without a death."""
     method, problem, trap = trapped_scaffold(tmp_path)
@@ -95,7 +95,7 @@ def test_a_restarted_actor_goes_on_exactly(tmp_path):
     assert_same_run(ours, fz.run(method, problem, **options))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts processes anew, several times")
 def test_a_dropped_client_comes_back_with_what_it_remembers(tmp_path):
     """The reference drops the same clients in the same round, without a death: their replies are lost on the way."""
     method, problem, trap = trapped_scaffold(tmp_path)
@@ -105,7 +105,7 @@ def test_a_dropped_client_comes_back_with_what_it_remembers(tmp_path):
     np.testing.assert_allclose(ours.x, trap.reference(method, problem, 7, {3: [0, 2]}), rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts processes anew, several times")
 def test_raise_stops_with_one_line_and_the_checkpoint_stays(tmp_path):
     method, problem, trap = trapped_scaffold(tmp_path)
     options = {"rounds": 6, "key": 1, "progress": False, "checkpoint": tmp_path / "stored"}
@@ -119,7 +119,7 @@ def test_raise_stops_with_one_line_and_the_checkpoint_stays(tmp_path):
     assert_same_run(resumed, fz.run(method, problem, **options))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts processes anew, several times")
 def test_an_actor_that_dies_whenever_it_is_asked_stops_the_run():
     line = r"^round 0: the actor of client 1 died 4 times over one message: The actor died"
     with pytest.raises(fz.engines.FederationError, match=line):

@@ -31,8 +31,10 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", [n if n == "gather" else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
-@pytest.mark.parametrize("size", [None, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [n if n == "gather" else pytest.param(n, marks=pytest.mark.slow("compiles a run twice")) for n in METHODS]
+)
+@pytest.mark.parametrize("size", [None, pytest.param(5, marks=pytest.mark.slow("compiles a run twice"))])
 def test_chunks_change_nothing(name, size):
     problem = toys.quadratic(clients=7, dim=5)
     plain, chunks = (
@@ -44,7 +46,7 @@ def test_chunks_change_nothing(name, size):
         assert chunks.history.last[column] == plain.history.last[column], column
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a run twice")
 def test_a_lower_level_in_chunks():
     problem, method = zoo.make("direct"), fz.FedRZObl(0.01, 0.1, 2, 4)
     plain, chunks = (
@@ -55,7 +57,7 @@ def test_a_lower_level_in_chunks():
     assert chunks.history.last["lower_steps"] == plain.history.last["lower_steps"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a run twice")
 def test_memory_grows_with_the_chunk_and_not_with_the_clients():
     def temporary(clients, chunk):
         problem = toys.quadratic(clients=clients, dim=1000)

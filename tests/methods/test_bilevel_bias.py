@@ -23,7 +23,7 @@ def problem():
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow("4,000 seeds")
 def test_second_local_step_is_biased_as_the_closed_form_says():
     """All local steps share v, so x after one step depends on it: E g_1 = s - gamma n/(n+2) (2A + tr(A) I) s, where the
     gradient at the mean of x_1 would be s - gamma A s. Each coordinate within 4.5 standard errors over 4,000 seeds."""

@@ -100,7 +100,7 @@ def test_bytes_at_one_step_and_twenty_directions_in_float32(engine, size):
     assert list(np.diff(history["evaluations"])) == [40 * (size or 5)] * rounds
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method several times")
 def test_x_is_sent_where_records_are_gone_or_larger():
     """Down: H seeds now, and per missed round H seeds and H P floats, or x and the velocity."""
     H, P, n, rounds, size = 2, 3, 12, 40, 1
@@ -166,7 +166,7 @@ def test_reaches_the_minimiser_of_a_quadratic(forward, accuracy):
     assert np.linalg.norm(x - toys.answer(problem)) < accuracy
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method several times")
 def test_forward_costs_one_evaluation_more_than_directions():
     problem = toys.quadratic(clients=3, dim=30)
     for forward, points in ((False, 2 * 5), (True, 5 + 1)):

@@ -30,10 +30,10 @@ def case(method, **changes):
 
 test_conformance = suite(case(fz.FedAvg(0.1, 4, batch_size=2), stepsize=0.05, local_steps=3))
 # Eight samples each and batches of three: 1.5 passes take four steps.
-test_conformance_epochs = pytest.mark.slow(
+test_conformance_epochs = pytest.mark.slow("a second program of the same steps")(
     suite(case(fz.FedAvg(0.1, batch_size=3, epochs=1.5), stepsize=0.05, epochs=2.0))
 )
-test_conformance_pr_sgd = pytest.mark.slow(
+test_conformance_pr_sgd = pytest.mark.slow("a second program of the same steps")(
     suite(case(fz.FedAvg(batch_size=2, schedule="PR-SGD", budget=400), budget=20_000))
 )
 
@@ -192,7 +192,7 @@ def test_only_the_schedule_that_uses_strong_convexity_asks_for_it():
         fz.FedAvg(schedule="LUPA-SGD", budget=100).prepare(problem)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs")
 def test_as_a_lower_level_it_is_local_sgd():
     problem = make("direct")
     settings = {"stepsize": 0.1, "local_steps": 3, "rounds": 4, "batch_size": 2}

@@ -267,7 +267,7 @@ def test_bad_settings_are_refused_by_name(build, message):
         build()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs")
 def test_a_sampler_needs_a_size_for_the_anchors():
     sampler = fz.Sampler(lambda key, i: jax.random.normal(key, (2,)), clients=2)
     problem = fz.Bilevel(
@@ -298,7 +298,7 @@ def squared_distances(method, problem, clients_per_round, rounds=200, every=10):
 
 
 @pytest.mark.parametrize("s", [1.0, 10.0])
-@pytest.mark.slow
+@pytest.mark.slow("long runs")
 def test_the_synthetic_minimax_problem_of_the_paper(s):
     """Fig. 4: 1000 clients, 50 take part, lambda = 0.1, 200 rounds. With the mean of the b_i at zero FedNest converges linearly:
     log |x - x*|^2 against the round is a line, down to 1e-12; local descent-ascent plateaus far above."""

@@ -120,7 +120,7 @@ def test_monitored_loss_is_the_implicit_loss():
     assert float(row["lower_error"]) < 1e-8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a solver for every scenario")
 def test_scenarios_of_unequal_clients_and_fixed_values_are_weighted_and_walked_through():
     rng = np.random.default_rng(1)
     data = [rng.normal(size=(size, 1)) for size in (2, 5)]
@@ -240,7 +240,7 @@ def test_a_modulus_that_is_too_large_is_warned_of():
         go(small(modulus=3.0, smoothness=3.0))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a solver for every scenario")
 def test_an_empty_set_met_on_the_way_stops_the_run_and_names_x():
     """Y(x) = [0, 1 - x] is empty beyond x = 1, where minus x drives the leader."""
     problem = fz.TwoStage(

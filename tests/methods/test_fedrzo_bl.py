@@ -61,7 +61,13 @@ METHODS = {
 OFTEN = ("sampled",)
 
 
-@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow("a lower level solved in every round"))
+        for n in METHODS
+    ],
+)
 def test_any_method_serves_as_the_lower_level(name):
     # An error of the lower level is multiplied by n / smoothing: a noisy one wants a larger smoothing, which a
     # quadratic does not mind.
@@ -253,7 +259,7 @@ def test_number_of_lower_rounds_may_grow_without_recompiling():
     assert simulation.TRACES[0] == before + 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a lower level solved in every round")
 def test_a_black_box_lower_level_is_solved_without_gradients():
     def numpy_lower(x, y, batch):
         _, (A, c) = batch

@@ -65,7 +65,7 @@ def test_reaches_the_median_of_all_clients():
 
 
 @pytest.mark.parametrize("clients", [2, 3])
-@pytest.mark.slow
+@pytest.mark.slow("hundreds of seeds")
 def test_infeasibility_falls_with_slope_one_in_the_smoothing(clients):
     """Proposition 2 on private half-spaces: the stationary point is 1 + m eta, so log-log slope is 1."""
     problem = toys.boxes(clients=clients)
@@ -89,7 +89,7 @@ def test_local_steps_may_change_from_round_to_round():
     assert list(np.diff(evaluations)) == [3 * 2 * h for h in (1, 2, 3, 1, 2, 3)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("hundreds of seeds")
 def test_more_directions_cost_more_and_vary_less():
     problem = toys.quadratic(clients=2, dim=8)
 
@@ -128,7 +128,7 @@ def test_a_pytree_and_a_flat_vector_are_the_same_problem():
     np.testing.assert_allclose(np.concatenate([b.x["a"].ravel(), b.x["b"]]), a.x, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("hundreds of seeds")
 def test_random_synchronisation_is_uniform():
     """The stand-in for the theory's random iterate: chi-square over 400 seeds at 99.9 % confidence."""
     from scipy import stats

@@ -29,7 +29,9 @@ def case(method, **changes):
 
 test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
 test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=StepConstants(1.0, 1.0, 4, 6))))
-test_lfd_conformance = pytest.mark.slow(suite(case(fz.LFD(0.1, 4, batch_size=2))))  # the steps of LocalSGD
+test_lfd_conformance = pytest.mark.slow("long runs on real data")(
+    suite(case(fz.LFD(0.1, 4, batch_size=2)))
+)  # the steps of LocalSGD
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_black_boxes_have_no_gradients_to_give():
 
 
 @pytest.mark.skipif(not (ROOT.parent / "shared/data/libsvm").exists(), reason="needs the a9a data beside the checkout")
-@pytest.mark.slow
+@pytest.mark.slow("long runs on real data")
 def test_fedac_beats_fedavg_on_a9a_with_many_local_steps():
     """The reduced form of benchmarks/fedac_a9a.py: 32 workers, 512 steps, 64 local steps a round."""
     sys.path.insert(0, str(ROOT / "benchmarks"))

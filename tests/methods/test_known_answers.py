@@ -63,7 +63,7 @@ def test_gradient_methods_meet_scikit_learn_where_clients_differ(method, rounds,
     ],
     ids=lambda method: type(method).__name__,
 )
-@pytest.mark.slow
+@pytest.mark.slow("long runs on real data")
 def test_zeroth_order_methods_meet_scikit_learn(method, copies, answer):
     x = fz.run(method, copies, LONG, eval_every=LONG, progress=False).x
     np.testing.assert_allclose(x, answer, atol=1e-4)

@@ -37,7 +37,7 @@ def case(**momentum):
 
 
 test_conformance = suite(case())
-test_conformance_with_momentum = pytest.mark.slow(suite(case(**MOMENTUM)))
+test_conformance_with_momentum = pytest.mark.slow("long runs")(suite(case(**MOMENTUM)))
 
 
 def test_the_optimum_used_above_is_the_toys():

@@ -137,7 +137,7 @@ def test_decreasing_steps_and_single_precision():
     np.testing.assert_allclose(result.x, bottom(bowls()), atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("1,500 rounds on real data")
 def test_scikit_learns_logistic_regression_is_met_where_fedavg_settles_elsewhere():
     """Breast-cancer, ten clients sorted by label, ten local steps: the same steps without controls end 100 times farther off."""
     problem = make("logistic", kappa=100.0)

@@ -88,7 +88,10 @@ CASES = {
 
 
 OFTEN = ("nn",)
-MARKED = [pytest.param(*case, id=name, marks=() if name in OFTEN else pytest.mark.slow) for name, case in CASES.items()]
+MARKED = [
+    pytest.param(*case, id=name, marks=() if name in OFTEN else pytest.mark.slow("compiles a method twice"))
+    for name, case in CASES.items()
+]
 
 
 @pytest.mark.parametrize(("method", "make"), MARKED)
@@ -102,7 +105,14 @@ def test_two_hundred_rounds_are_those_of_vectors(method, make):
 
 
 @pytest.mark.parametrize(
-    "name", ["nn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nn, public sets", "bl", "2s"))]
+    "name",
+    [
+        "nn",
+        *(
+            pytest.param(name, marks=pytest.mark.slow("compiles a method twice"))
+            for name in ("nn, public sets", "bl", "2s")
+        ),
+    ],
 )
 def test_the_plain_engine_agrees(name):
     method, make = CASES[name]
@@ -113,7 +123,7 @@ def test_the_plain_engine_agrees(name):
         assert plain.history.last[column] == fast.history.last[column], column
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 def test_two_hundred_rounds_of_the_plain_engine():
     vectors, scalars = run(NN, quadratic(), 200), run(sending(NN), quadratic(), 200, engine="loop")
     np.testing.assert_allclose(flat(scalars), flat(vectors), rtol=0, atol=1e-9)
@@ -121,7 +131,13 @@ def test_two_hundred_rounds_of_the_plain_engine():
 
 @pytest.mark.parametrize(
     ("dim", "steps", "directions"),
-    [(260, 20, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3140, 20, 1), (1000, 5, 3)))],
+    [
+        (260, 20, 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow("compiles a method twice"))
+            for case in ((3140, 20, 1), (1000, 5, 3))
+        ),
+    ],
 )
 def test_a_replayed_round_in_float32_is_the_clients_own_within_four_ulp(dim, steps, directions):
     problem = quadratic(fz.sets.Public(fz.sets.Box(-0.5, 0.5)), dim, dtype=np.float32)
@@ -152,7 +168,7 @@ def test_upload_is_h_numbers_and_download_a_record():
     assert ROW < DIM * 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 def test_eighty_bytes_for_twenty_steps_in_float32():
     problem = quadratic(dim=3140, clients=5, dtype=np.float32)
     last = run(fz.FedRZOnn(1e-4, 0.1, 20, 2, communication="scalars"), problem, 3).history.last
@@ -166,7 +182,7 @@ def test_where_records_are_no_smaller_x_travels_down():
     assert last["download_bytes"] == 10 * CLIENTS * 10 * 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 def test_fedrzo_bl_sends_one_number():
     method, make = CASES["bl"]
     problem = make()
@@ -176,7 +192,7 @@ def test_fedrzo_bl_sends_one_number():
     assert vectors["download_bytes"] == scalars["download_bytes"]  # x and a key: a record would be longer than x
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 @pytest.mark.parametrize(
     ("constraint", "steps"),
     [(None, 1), (fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2)],
@@ -208,7 +224,7 @@ def own_downloads(problem, rounds, row):
             first[int(simulation.cohort(problem, jax.random.key(0), r, 1)[0][0])] = r
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 def test_fedrzo_bl_without_sets_sends_one_number_whatever_its_local_steps():
     problem = zoo.make("direct")
     method = fz.FedRZObl(0.01, 0.1, lambda r: 1 + r % 3, 4)
@@ -237,7 +253,7 @@ def test_clients_that_were_away_catch_up():
     assert scalars_.history.last["download_bytes"] == expected
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 def test_private_sets_are_refused_or_sent_as_vectors():
     box = fz.sets.Box(-0.1, 0.1)
     problem = quadratic([box, fz.sets.Reals(), fz.sets.Public(box)])
@@ -307,7 +323,7 @@ def test_a_checksum_brings_back_a_client_that_lost_track(where, monkeypatch):
     assert extra == (DIM - H) * 8  # its x, once
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a method twice")
 def test_a_checksum_brings_back_a_client_of_fedrzo_bl(monkeypatch):
     monkeypatch.setattr(by_scalars, "CHECK", 4)
     problem, advance = halved(CLIENTS, DIM), LoopSession.advance

@@ -20,7 +20,7 @@ test_conformance = suite(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a solver for every scenario")
 def test_it_is_fedrzo_2s_with_one_local_step():
     problem = cournot.cournot(followers=3, clients=1, scenarios=5)
     solver = fz.vi.Accelerated()

@@ -32,7 +32,8 @@ def small(monkeypatch):
 
 FAST = (fig7,)
 SLOW = tuple(
-    pytest.param(module, marks=pytest.mark.slow) for module in (fig1, fig2, fig3, fig4, fig5, fig6)
+    pytest.param(module, marks=pytest.mark.slow("compiles many programs"))
+    for module in (fig1, fig2, fig3, fig4, fig5, fig6)
 )  # many programs each
 
 

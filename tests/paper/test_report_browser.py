@@ -233,7 +233,7 @@ def test_zooming_by_mouse_and_by_buttons_outlasts_other_changes(page):
     assert plot(page, "plot._fullLayout.xaxis.range") == pytest.approx(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a real browser, step by step")
 def test_a_surface_turns_and_becomes_a_map(visit):
     page = visit()
     figure = page.locator("figure").nth(2)
@@ -263,7 +263,7 @@ def test_fits_a_phone(visit):
     assert len(lines(page)) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a real browser, step by step")
 def test_paper_gets_images_and_everything_folded(visit):
     page = visit(figures=0)
     page.emulate_media(media="print")
@@ -284,7 +284,7 @@ def test_without_scripts_images_take_the_place_of_drawings(visit):
     assert not page.locator(".controls").first.is_visible()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a real browser, step by step")
 def test_everything_has_a_name(visit):
     page = visit()
     # One line per element, as those who listen to the page meet it: - 'role "name"': content.
@@ -296,7 +296,7 @@ def test_everything_has_a_name(visit):
         assert role not in ("img", "figure") or len(found) == FIGURES
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a real browser, step by step")
 def test_every_control_is_reached_by_the_tab_key(visit):
     page = visit()
     wanted = page.evaluate("""() => {
@@ -318,7 +318,9 @@ def test_every_control_is_reached_by_the_tab_key(visit):
     assert page.evaluate("() => location.hash") == "#main"
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scheme", ["light", pytest.param("dark", marks=pytest.mark.slow("a real browser, step by step"))]
+)
 def test_texts_stand_out_from_what_is_behind_them(visit, scheme):
     page = visit(color_scheme=scheme)
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")

@@ -170,7 +170,7 @@ def test_the_search_stays_below_the_limit(unit, better):
     assert {len(set(numbers)) for numbers in tried.looks} <= {LANES, len(NEAR)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a search over many stepsizes")
 def test_from_an_inflection_point_longer_steps_do_not_win():
     """Slopes say nothing there, and ever longer steps looked better: x ended at 1e86."""
     problem = fz.Nonsmooth(lambda x, batch: jnp.mean(batch) * jnp.sum(x**3), ONE, np.zeros(1), constraint=BOX)
@@ -268,7 +268,7 @@ def test_only_who_is_far_and_goes_on_is_lost():
     assert any(looks([[0.0, (-3.0) ** i] for i in range(30)], [0.0, 0.0]))  # from side to side
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a search over many stepsizes")
 def test_a_sweep_goes_on_where_a_run_is_lost():
     swept = fz.sweep(fz.FedRZOnn(2e5, 0.1), nonsmooth(None), 20, seeds=1, progress=False, stepsize=[1e-3, 2e5])
     assert [result.x[0] for [result] in swept.results] == pytest.approx([-0.02, -4e6])

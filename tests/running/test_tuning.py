@@ -257,7 +257,9 @@ def test_the_command_line_takes_the_word(capsys):
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.parametrize("name", ["direct", pytest.param("ncsc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["direct", pytest.param("ncsc", marks=pytest.mark.slow("a search over many stepsizes"))]
+)
 def test_a_lower_level_is_searched_and_charged_too(name):
     problem = zoo.make(name)
     result = run(problem, fz.FedRZObl("auto", 0.1, 2, 4), rounds=12)
@@ -267,7 +269,7 @@ def test_a_lower_level_is_searched_and_charged_too(name):
     assert result.history["loss"][-1] < result.history["loss"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a search over many stepsizes")
 def test_two_stages_are_searched_and_charged_too():
     problem = zoo.make("cournot", followers=3, scenarios=6)
     result = run(problem, fz.FedRZO2s("auto", 0.5, 3, 2, fz.vi.Accelerated()), rounds=10)
@@ -286,7 +288,7 @@ def _marks(name):
     return [pytest.mark.xfail(reason=MISSED[name], raises=AssertionError, strict=False)] if name in MISSED else []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a search over many stepsizes")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in STEPSIZES.CASES])
 @pytest.mark.filterwarnings("ignore:x0")
 def test_it_lands_within_a_factor_of_two_of_a_fine_grid(name):

@@ -220,7 +220,7 @@ def test_fedrzo_bl_from_theory_descends():
     assert result.history["loss"][-1] < 0.97 * result.history["loss"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("400 rounds of a two-stage problem")
 def test_fedrzo_2s_from_theory_descends():
     _, result = descend(fz.FedRZO2s, "cournot", 400)
     assert result.history["loss"][-1] < result.history["loss"][0] - 0.1

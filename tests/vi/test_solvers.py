@@ -97,7 +97,11 @@ def ipopt_vi(G, rows, multiplier_signs):
 
 
 @pytest.mark.parametrize("kind", ["box", "simplex", "polyhedron"])
-@pytest.mark.parametrize("asymmetry", [pytest.param(0.0, marks=pytest.mark.slow), 0.2], ids=["symmetric", "asymmetric"])
+@pytest.mark.parametrize(
+    "asymmetry",
+    [pytest.param(0.0, marks=pytest.mark.slow("compiles a solver for every kind of set")), 0.2],
+    ids=["symmetric", "asymmetric"],
+)
 def test_nonlinear_maps_agree_with_ipopt(kind, asymmetry):
     """G(y) = M y + y^3 + q is strongly monotone, not affine."""
     M, q = matrix(asymmetry), 2 * np.random.default_rng(1).normal(size=N)
@@ -142,9 +146,13 @@ def test_the_five_firm_equilibrium_of_murphy_sherali_soyster():
     ("solver", "kind"),
     [
         (vi.Projection(steps=7), "box"),
-        pytest.param(vi.Projection(steps=7), "polyhedron", marks=pytest.mark.slow),
+        pytest.param(
+            vi.Projection(steps=7), "polyhedron", marks=pytest.mark.slow("compiles a solver for every kind of set")
+        ),
         (vi.Extragradient(steps=8), "simplex"),
-        pytest.param(vi.Accelerated(tolerance=0.05), "box", marks=pytest.mark.slow),
+        pytest.param(
+            vi.Accelerated(tolerance=0.05), "box", marks=pytest.mark.slow("compiles a solver for every kind of set")
+        ),
         (vi.Accelerated(tolerance=0.05), "reals"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,

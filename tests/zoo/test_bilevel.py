@@ -46,7 +46,7 @@ def logistic_fit(problem, x):
     ).x
 
 
-@pytest.mark.slow
+@pytest.mark.slow("learns from real data")
 def test_hyper_parameters_are_learnt():
     result = fz.run(tuned(), hyper(), 120, eval_every=60, progress=False)
     loss, test_loss = result.history["loss"], result.history["test_loss"]
@@ -126,7 +126,7 @@ def test_fair_classification_free_weights_are_losses_over_lambda():
     assert result.history["loss"][-1] == pytest.approx(np.sum(losses**2) / (2 * 0.1), rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("learns from real data")
 def test_fair_classification_on_the_simplex():
     problem = make("fair-digits", simplex=True)
     result = fair(problem)

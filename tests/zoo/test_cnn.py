@@ -54,7 +54,7 @@ def test_large_batches_in_parts_give_the_same():
 
 
 @real
-@pytest.mark.slow
+@pytest.mark.slow("trains a network")
 def test_mnist_is_split_standardised_and_learnt():
     problem = zoo.make("cnn-mnist", clients=4, samples=400, test_samples=100, data=str(DATA))
     assert (problem.dim, problem.clients) == (28_938, 4)

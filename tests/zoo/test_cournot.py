@@ -55,7 +55,7 @@ def test_the_closed_form_is_the_optimum(followers, b):
     assert (followers, b) not in known or loss == pytest.approx(known[followers, b], rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs to known values")
 def test_where_caps_bind_the_closed_form_is_refused_and_the_method_still_finds_the_optimum():
     problem = cournot.cournot(10, 0.5, cap=1.0, scenarios=64, clients=3)
     with pytest.raises(fz.InputError, match="a follower is at a bound"):
@@ -142,7 +142,7 @@ def test_table_rows_show_both_values():
     assert rows[2][-3:] == ["", "", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs to known values")
 def test_all_72_cells_and_eight_certificates():
     record = table4.run(Reproduction("table4", progress=False))
     found = record.data

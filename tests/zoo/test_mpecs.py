@@ -38,7 +38,7 @@ def test_published_values_are_reached(name):
     assert check(name)["published"] == mpecs.ENTRIES[name].published
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs to published values")
 @pytest.mark.filterwarnings("ignore:x0. found a point")
 @pytest.mark.parametrize("name", [name for name in mpecs.ENTRIES if name not in FAST])
 def test_the_other_published_values_are_reached(name):
@@ -55,7 +55,7 @@ def test_problems_are_the_published_ones(name):
     assert problem.clients == 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs to published values")
 @pytest.mark.parametrize("name", ["outrata31-vi", "qpec-100-1"])
 def test_larger_problems_are_the_published_ones(name):
     test_problems_are_the_published_ones(name)
@@ -74,7 +74,7 @@ def random_game(x, demand):
     return cost - x * demand / Q
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs to published values")
 def test_random_demand_agrees_with_a_fine_sample_average():
     """Reference: 3 clients x 100 evenly spread demands, followers by bisection, x by a scalar search."""
     spread = 0.8 + 0.4 * (np.arange(100) + 0.5) / 100

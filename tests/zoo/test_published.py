@@ -29,7 +29,7 @@ def test_reaches_its_published_value(name):
     check(name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("long runs to published values")
 @pytest.mark.parametrize("name", SLOW)
 def test_reaches_its_published_value_in_a_longer_run(name):
     check(name)

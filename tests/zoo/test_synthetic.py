@@ -97,7 +97,7 @@ def test_the_start_knows_nothing():
     assert first["loss"] == pytest.approx(np.log(10), rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a large problem")
 def test_fedprox_is_steadier_than_fedavg_where_clients_differ():
     """The reduced form of benchmarks/fedprox_synthetic.py; a rise is the sum of all increases of the training loss."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
