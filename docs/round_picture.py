@@ -13,14 +13,16 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fedrzo as fz
+from fedrzo.engines.loop import Loop
 
 SOURCE = Path(inspect.getfile(fz)).parent
 LANES = ["engines", "methods", "federation", "problems", "data", "sets"]  # `support` serves all, so it is left out
-BEGIN = "MessageSession.advance"
+SERVANTS = ["guards.py"]  # stands between an engine and a method to check what a user's method returns
 LEFT, WIDTH, TOP, STEP = 20, 165, 44, 21
 STYLE = """text { font: 12px sans-serif; fill: #333 } .lane { font-weight: bold; font-size: 14px }
 .call { font-family: monospace } line { stroke: #bbb } path { stroke: #2a6fbb; fill: none } polygon { fill: #2a6fbb }"""
@@ -38,8 +40,10 @@ class Call(NamedTuple):
 def folder(code: CodeType) -> str | None:
     """Return which of the lanes a piece of code lives in."""
     path = Path(code.co_filename)
-    inside = path.relative_to(SOURCE).parts[0] if path.is_relative_to(SOURCE) else None
-    return inside if inside in LANES else None
+    if not path.is_relative_to(SOURCE) or path.name in SERVANTS:
+        return None
+    lane = path.relative_to(SOURCE).parts[0]
+    return lane if lane in LANES else None
 
 
 def callers(frame: FrameType) -> Iterator[str]:
@@ -59,21 +63,21 @@ def calls_of_a_round() -> list[Call]:
         modulus=2.0, smoothness=2.0,
     )  # fmt: skip
     found: dict[tuple[str, str], Call] = {}
-    inside = [False]
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if code.co_qualname == BEGIN and event in ("call", "return"):
-            inside[0] = event == "call"
-        if not inside[0] or event != "call" or code.co_name.startswith(("_", "<")) or (lane := folder(code)) is None:
+        if event != "call" or code.co_name.startswith(("_", "<")) or (lane := folder(code)) is None:
             return
         caller, name = next(callers(frame), lane), code.co_qualname.split(".<locals>.")[-1]
         if caller != lane:
             found.setdefault((lane, name), Call(caller, lane, name))
 
-    sys.setprofile(watch)
-    fz.run(fz.FedRZObl(0.05, 0.1, 2, lower_rounds=3), problem, 1, engine="loop", progress=False)
-    sys.setprofile(None)
+    with problem.precision():
+        method = fz.FedRZObl(0.05, 0.1, 2, lower_rounds=3).prepare(problem)
+        session = Loop().start([method], problem, [jax.random.key(0)], None)
+        sys.setprofile(watch)
+        session.advance(1)
+        sys.setprofile(None)
     return list(found.values())
 
 

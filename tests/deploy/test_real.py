@@ -43,6 +43,7 @@ def without(name: str, missing: dict[int, set[int]], rounds: int) -> np.ndarray:
         return session.states()[0].x
 
 
+@pytest.mark.slow("a SuperLink and three SuperNodes, two runs: two minutes, most of them Flower's waiting")
 def test_a_real_federation(tmp_path):
     settings = [{"shared-sampling": True}] * 3
     ours = psutil.Process()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -156,3 +157,10 @@ def test_the_page_on_architecture_names_every_folder():
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     named = {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row.split("|")[2])}
     assert named == folders
+
+
+def test_the_picture_of_a_round_is_what_the_code_does():
+    """In a process of its own: calls are seen only where nothing is compiled yet."""
+    command = [sys.executable, str(DOCS / "round_picture.py")]
+    drawn = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert drawn == (DOCS / "figures" / "round.svg").read_text(), "make it anew: docs/architecture.md says how"

@@ -197,7 +197,7 @@ def test_as_a_lower_level_it_is_local_sgd():
     problem = make("direct")
     settings = {"stepsize": 0.1, "local_steps": 3, "rounds": 4, "batch_size": 2}
     plain, average, proximal = (
-        fz.run(fz.FedRZObl(0.01, 0.05, 2, lower=lower), problem, 5, progress=False)
+        fz.run(fz.FedRZObl(0.01, 0.05, 2, lower=lower), problem, 2, engine="loop", progress=False)
         for lower in (fz.LocalSGD(**settings), fz.FedAvg(**settings), fz.FedProx(mu=0.0, **settings))
     )
     assert plain.history["loss"][0] != plain.history["loss"][-1]

@@ -81,8 +81,8 @@ def test_only_the_mean_of_the_hyper_parameters_matters_and_only_inside_the_domai
 
 def test_local_steps_are_one_longer_step_for_hyper_parameters_but_not_for_direct():
     def apart(problem, lower):
-        short = fz.run(tuned(local_steps=4, lower=lower), problem, 3, eval_every=3, progress=False).x
-        long = fz.run(tuned(local_steps=1, stepsize=0.04, lower=lower), problem, 3, eval_every=3, progress=False).x
+        short = fz.run(tuned(local_steps=4, stepsize=0.005, lower=lower), problem, 3, eval_every=3, progress=False).x
+        long = fz.run(tuned(local_steps=1, stepsize=0.02, lower=lower), problem, 3, eval_every=3, progress=False).x
         return np.abs(short - long).max() / np.abs(long - problem.x0).max()
 
     assert apart(hyper(), fz.FedAC(rounds=300, batch_size="full")) < 1e-9
