@@ -1,8 +1,8 @@
 """The suite that every method must pass. A method's test file needs one line: `test_conformance = conformance.suite(Case(...))`.
 
 What it checks is what users rely on: engines agree, runs repeat and resume exactly, costs are exact, nothing retraces when a
-number changes, and the method descends. Most of a check's time is compilation, so all that can run the same program do: rounds of
-a cohort. What all clients at once compute is the subject of each method's tests by hand.
+number changes, and the method descends. Most of a check's time is compilation, so checks share two programs, one for
+a cohort and one for all clients.
 """
 
 import dataclasses
@@ -84,22 +84,31 @@ def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -
         session = simulation.Simulation().start([method], problem, [jax.random.key(0)], case.some)
         before = jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(session.carry))
-        assert "x" in session.carry.state._fields
+        assert hasattr(session.carry.state, "x")
         session.advance(2)
         assert before == jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
 
 
-def simulation_equals_loop_for_a_cohort_or_refuses_it(case: Case, tmp_path: Any) -> None:
-    if case.method.needs_everyone:
-        with pytest.raises(fz.InputError, match="clients_per_round: found 2"):
-            run(case, clients_per_round=2)
-    fast, plain = run(case), run(case, engine="loop")
+def _engines_agree(case: Case, **options: Any) -> None:
+    fast, plain = run(case, **options), run(case, engine="loop", **options)
     for name, values in history_without_time(plain).items():
         if name in fz.Cost._fields or name == "round":
             assert values == list(fast.history[name]), name
         else:
             np.testing.assert_allclose(fast.history[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
     np.testing.assert_allclose(*(np.asarray(jax.tree.leaves(r.x)[0]) for r in (fast, plain)), rtol=1e-9, atol=1e-12)
+
+
+def simulation_equals_loop(case: Case, tmp_path: Any) -> None:
+    _engines_agree(case, clients_per_round=None)
+
+
+def simulation_equals_loop_for_a_cohort_or_refuses_it(case: Case, tmp_path: Any) -> None:
+    if case.method.needs_everyone:
+        with pytest.raises(fz.InputError, match="clients_per_round: found 2"):
+            run(case, clients_per_round=2)
+    else:
+        _engines_agree(case)
 
 
 def same_key_same_result_other_key_other_result(case: Case, tmp_path: Any) -> None:
@@ -195,12 +204,13 @@ def no_retrace_on_new_numbers(case: Case, tmp_path: Any) -> None:
 
 
 def descends_on_the_toy(case: Case, tmp_path: Any) -> None:
-    loss = run(case, rounds=case.rounds).history["loss"]
+    loss = run(case, rounds=case.rounds, clients_per_round=None).history["loss"]
     assert loss[-1] - case.optimum < case.descent * (loss[0] - case.optimum)
 
 
 CHECKS = [
     state_and_memory_are_arrays_of_stable_structure,
+    simulation_equals_loop,
     simulation_equals_loop_for_a_cohort_or_refuses_it,
     same_key_same_result_other_key_other_result,
     a_short_run_is_a_prefix_of_a_long_one,

@@ -201,7 +201,7 @@ def test_an_interrupted_run_can_be_resumed(tmp_path):
     while not stored.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     long.send_signal(signal.SIGINT)
-    out, err = long.communicate(timeout=60)
+    out, err = long.communicate(timeout=600)
     assert "Traceback" not in err, err
     assert (long.returncode, out) == (130, "")
     assert err.endswith(f"fedrzo: interrupted; go on with --resume --out {tmp_path}\n")

@@ -50,7 +50,7 @@ def test_a_real_federation(tmp_path):
     others = {child.pid for child in ours.children(recursive=True)}  # of other tests
     with LocalFederation(3, tmp_path / "work", settings) as federation:
         lines: list[str] = []
-        bilevel = federation.run(app("bl", tmp_path), {"out": str(tmp_path / "bl-out")}, lines.append)
+        bilevel = federation.run(app("bl", tmp_path), {"out": str(tmp_path / "bl-out"), "timeout": 600.0}, lines.append)
         same_history(bilevel, simulate("bl", 1))
         assert bilevel.events == []
 
@@ -60,7 +60,7 @@ def test_a_real_federation(tmp_path):
                 federation.processes.kill("node-2")
 
         out = str(tmp_path / "nn-out")
-        config = {"out": out, "rounds": 3, "eval-every": 3, "timeout": 25.0}
+        config = {"out": out, "rounds": 3, "eval-every": 3, "timeout": 60.0}
         nonsmooth = federation.run(app("nn", tmp_path), config, kill_one)
         assert {event.client for event in nonsmooth.events} == {2}
         first = nonsmooth.events[0]

@@ -38,7 +38,7 @@ def run(*command):
     environment = {"FEDRZO_QUICK": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": HASTY, "PYTHONWARNINGS": strict}
     command = [sys.executable, *map(str, command)]
     done = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -20,7 +20,7 @@ EXTRAS = ("casadi", "cvxpy", "flwr", "ipywidgets", "jinja2", "matplotlib", "mlfl
 
 
 def python(code, *args):
-    return subprocess.run([sys.executable, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def dist(tmp_path_factory):
     pytest.importorskip("hatchling", reason="the build backend is not installed; pip install 'fedrzo[dev]'")
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "-o", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -30,7 +30,7 @@ def browser():
 def page(browser, site):
     """The first page; afterwards nothing may have gone wrong, nor been asked for from elsewhere."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(300_000)
     errors, requests = browsers.watch(page)
     page.goto((site / "index.html").as_uri())
     yield page

@@ -188,7 +188,7 @@ def test_another_process_joins_by_address_and_leaves_the_cluster_as_it_was():
     env = {key: value for key, value in os.environ.items() if not key.startswith("RAY_ENABLE")}
     env["PYTHONPATH"] = str(Path(__file__).parent)
     command = [sys.executable, "-W", "error", "-c", GUEST, address]
-    guest = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    guest = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert guest.returncode == 0, guest.stderr
     refused, x, own = guest.stdout.splitlines()
     assert refused.startswith(

@@ -53,7 +53,7 @@ def test_a_killed_server_goes_on_to_the_same_x_and_leaves_no_process_behind(tmp_
     """The server starts Ray by itself, on loopback, and is killed with SIGKILL after five of nine rounds."""
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-W", "error", "-c", SERVER, str(tmp_path)]
-    server = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    server = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert server.returncode == -signal.SIGKILL, server.stderr
     processes, addresses = map(json.loads, server.stdout.splitlines())
     assert {"raylet", "gcs_server", "ray::Worker"} <= set(processes.values())

@@ -66,7 +66,7 @@ def visit(browser, address):
     def visit(figures=FIGURES, **options):
         contexts.append(browser.new_context(**{**DESKTOP, **options}))
         page = contexts[-1].new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(300_000)
         seen.append(browsers.watch(page))
         page.goto(address)
         for figure in page.locator("figure").all()[:figures]:
