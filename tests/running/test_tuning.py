@@ -278,8 +278,8 @@ def test_two_stages_are_searched_and_charged_too():
     assert result.history["loss"][-1] < result.history["loss"][0]
 
 
-# Without those that take minutes, which `python benchmarks/stepsizes.py` measures, and without ncsc, whose minima lie 0 to 1.8 above
-# the least: which is met is luck.
+# Without those that take minutes, which `python benchmarks/stepsizes.py` measures, and without ncsc, whose minima lie 0 to 1.8
+# above the least: which is met is luck.
 CHEAP = [
     name for name in STEPSIZES.CASES if name not in ("relu-digits", "synthetic", "hyper-digits", "cournot", "ncsc")
 ]
