@@ -140,20 +140,13 @@ def _to_words(leaf: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The Python side of one call; equal for one black box and equal shapes, so that compiled code is shared.
+    """The Python side of one call; equal for one black box and equal shapes, so that compiled code is shared."""
 
-    Attributes:
-        box: the black box.
-        treedef: of its arguments.
-        signature: the shape and the type of each of their arrays.
-        dtype: of what it returns.
-        cut: the first of the arrays that have rows to spare, and the first after them; then a size follows all arrays.
-    """
-
-    box: Blackbox
-    treedef: Any
-    signature: tuple[tuple[tuple[int, ...], np.dtype], ...]
-    dtype: np.dtype
+    box: Blackbox  # the black box
+    treedef: Any  # of its arguments
+    signature: tuple[tuple[tuple[int, ...], np.dtype], ...]  # the shape and the type of each of their arrays
+    dtype: np.dtype  # of what it returns
+    # the first of the arrays that have rows to spare, and the first after them; then a size follows all arrays
     cut: tuple[int, int] | None
 
     @property
@@ -171,10 +164,8 @@ class Host:
         except Exception as error:
             FAILURES.append((self.name, error))
             raise
-        value = np.ascontiguousarray(value.reshape(lead))
-        return (
-            value.view(np.uint32).reshape(*lead, 2) if self.dtype.itemsize == 8 else value.view(np.uint32).reshape(lead)
-        )
+        answer = np.ascontiguousarray(value.reshape(lead)).view(np.uint32)
+        return answer.reshape(*lead, 2) if self.dtype.itemsize == 8 else answer.reshape(lead)
 
     def _points(self, leaves: list[np.ndarray], sizes: np.ndarray | None) -> np.ndarray:
         """Return the values at all points: in one call, or in one for each size that batches have."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.problems.inputs import PyTree
-from fedrzo.problems.map_curvature import measure
-from fedrzo.problems.two_stage import TwoStage, check_nonempty, solve_once
+from fedrzo.problems.map_checks import check_nonempty
+from fedrzo.problems.scenarios import measure
+from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.vi.base import Solver, reached
 from fedrzo.vi.spectrum import Constants
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -16,6 +17,7 @@ import numpy as np
 from fedrzo.errors import InputError
 
 T = TypeVar("T", bound=type)
+Instance = TypeVar("Instance")
 
 
 def traced(*names: str) -> Callable[[T], T]:
@@ -96,6 +98,13 @@ def as_float(leaf: Any, argument: str) -> np.ndarray:
     if not np.all(np.isfinite(array)):
         raise InputError(f"{argument}: found a value that is not finite; pass finite numbers")
     return array
+
+
+def replaced(instance: Instance, **attributes: Any) -> Instance:
+    """Return a copy of an object with other attributes."""
+    other = copy.copy(instance)
+    vars(other).update(attributes)
+    return other
 
 
 def nbytes(tree: Any) -> int:

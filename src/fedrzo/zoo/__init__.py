@@ -52,6 +52,4 @@ def make(name: str, **options: Any) -> Any:
 
 def describe() -> dict[str, str]:
     """Return one line on each problem."""
-    return {
-        name: (getattr(maker, "func", maker).__doc__ or "").strip().splitlines()[0] for name, maker in PROBLEMS.items()
-    }
+    return {name: (maker.__doc__ or "").strip().splitlines()[0] for name, maker in PROBLEMS.items()}

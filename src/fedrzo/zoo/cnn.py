@@ -17,8 +17,7 @@ from fedrzo import data as datasets
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.zoo.labels import knows, numbered
-from fedrzo.zoo.relu import split_rows
+from fedrzo.zoo.samples import knows, numbered, split_rows
 
 SIDE = 28
 CLASSES = 10

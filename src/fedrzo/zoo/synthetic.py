@@ -16,7 +16,7 @@ import numpy as np
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.zoo.labels import knows, numbered
+from fedrzo.zoo.samples import knows, numbered
 
 TRAINING = 0.9  # the share of each client's samples that it trains on
 Part = tuple[np.ndarray, np.ndarray]
