@@ -1,7 +1,5 @@
 """Checks of the arrays that a user passes as clients' data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,11 +1,9 @@
 """Where samples come from: `ClientData` (stored samples) and `Sampler` (drawn on demand)."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +57,7 @@ class ClientData:
         self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
     @classmethod
-    def shared(cls, samples: PyTree, clients: int) -> ClientData:
+    def shared(cls, samples: PyTree, clients: int) -> Self:
         """Return data of identical clients: all draw from the same samples, which are stored once."""
         check_counts(clients=clients)
         data = cls([samples])
@@ -67,7 +65,7 @@ class ClientData:
         data.clients, data.identical = clients, True
         return data
 
-    def part(self, clients: Sequence[int]) -> ClientData:
+    def part(self, clients: Sequence[int]) -> Self:
         """Return some clients' samples alone; whether all clients have equally many is still known, so steps compute alike."""
         part = copy.copy(self)
         part.clients, part.sizes = len(clients), np.asarray(self.sizes)[list(clients)]
@@ -82,7 +80,7 @@ class ClientData:
         part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
         return part
 
-    def wide(self) -> ClientData:
+    def wide(self) -> Self:
         """Return these data, with floats handed out in the precision of the run rather than in that of their storage.
 
         Each product would convert them anyway, and XLA then keeps a converted copy for each.
@@ -227,11 +225,11 @@ class Sampler:
         del client
         return jax.vmap(lambda key: self.fn(key, client_id))(keys)
 
-    def part(self, clients: Sequence[int]) -> Sampler:
+    def part(self, clients: Sequence[int]) -> Self:
         """Return the sampler for some clients: samples depend on a client's name, which it keeps, not on its place."""
         return replaced(self, clients=len(clients))
 
-    def wide(self) -> Sampler:
+    def wide(self) -> Self:
         """Return this sampler: what it draws has the precision it was drawn in."""
         return self
 

@@ -5,8 +5,6 @@ clients' data and their private sets; x (and y) may be any pytree, of which meth
 a subclass of the one whose methods can solve it, and answers differently what differs (see `questions.py`), most often `value`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -20,15 +18,7 @@ from fedrzo.data.arrays import check_numbers
 from fedrzo.errors import InputError
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.captures import notice
-from fedrzo.problems.inputs import (
-    Data,
-    Loss,
-    PyTree,
-    check_data,
-    client_weights,
-    flat_start,
-    set_family,
-)
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.problems.monitor import CLIENTS_AT_A_TIME, mean_loss
 from fedrzo.problems.questions import Questions
 from fedrzo.support.arguments import check_function, check_functions

@@ -1,7 +1,5 @@
 """Problems with a lower-level optimisation: `Bilevel` and `Minimax`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 

@@ -7,8 +7,6 @@ Shapes in compiled code are static, and sizes of clients may differ: there, a cl
 to spare, which are cut off before the function is called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -28,24 +26,6 @@ from fedrzo.support.arguments import check_function
 FAILURES: list[tuple[str, Exception]] = []  # of black boxes, that have not been told yet
 COUNTING = threading.Lock()  # callbacks may come in several threads
 NO_LOSS = "USMmc"  # NumPy's text, dates and complex numbers, some of which it would turn into real numbers if asked to
-
-
-def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
-    """Make a loss out of a Python function on NumPy arrays; its gradient is never needed.
-
-    This is the one place where compiled code calls back into Python. What shapes arrive, and how often: docs/black-boxes.md.
-
-    Args:
-        fn: `fn(x, batch) -> float` (or `fn(x, y, batch)`); pytrees in, as declared in the problem. With `batch_size="full"`,
-            and where the loss is monitored, a batch holds all samples of one client.
-        vectorized: if True, one call receives all points at once: every array has an extra leading axis of length P, and
-            `fn` returns P numbers. It may spread them over a process pool. Whole batches of clients that differ in size come
-            in one call for each size.
-
-    Returns:
-        A loss to be passed to a problem; its attribute `calls` counts the calls of `fn`.
-    """
-    return Blackbox(check_function(fn, "blackbox"), vectorized)
 
 
 class Blackbox:
@@ -102,6 +82,24 @@ class Blackbox:
         answer = jax.ShapeDtypeStruct((2,) if dtype.itemsize == 8 else (), jnp.uint32)
         method = "broadcast_all" if self.vectorized else "sequential"
         return jax.lax.bitcast_convert_type(jax.pure_callback(host, answer, *words, vmap_method=method), dtype)
+
+
+def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
+    """Make a loss out of a Python function on NumPy arrays; its gradient is never needed.
+
+    This is the one place where compiled code calls back into Python. What shapes arrive, and how often: docs/black-boxes.md.
+
+    Args:
+        fn: `fn(x, batch) -> float` (or `fn(x, y, batch)`); pytrees in, as declared in the problem. With `batch_size="full"`,
+            and where the loss is monitored, a batch holds all samples of one client.
+        vectorized: if True, one call receives all points at once: every array has an extra leading axis of length P, and
+            `fn` returns P numbers. It may spread them over a process pool. Whole batches of clients that differ in size come
+            in one call for each size.
+
+    Returns:
+        A loss to be passed to a problem; its attribute `calls` counts the calls of `fn`.
+    """
+    return Blackbox(check_function(fn, "blackbox"), vectorized)
 
 
 def is_blackbox(function: Any) -> bool:

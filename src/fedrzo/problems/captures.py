@@ -5,8 +5,6 @@ traced, and so do loops and compiled functions inside of it. `notice` is called 
 fingerprint of these values for every function it meets and, where one has changed, has everything compiled anew.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The constants that step sizes are made of, estimated where the user gives none: strong convexity and smoothness."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What problems with a lower level share: `Hierarchical`, the base of `Bilevel` and `TwoStage`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Reading what a problem is made of: the loss, the data, the starting points, the sets and the constants."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The lower level of a bilevel problem at given points: itself a single-level federated problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Checks of a two-stage problem's map and of Y, before the first round."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

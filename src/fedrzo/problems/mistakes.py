@@ -3,8 +3,6 @@
 `run` looks at a handful of samples and warns; `check` asks the same questions of more samples at more points.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

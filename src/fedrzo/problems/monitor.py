@@ -1,7 +1,5 @@
 """Monitoring, which nobody is charged for: means over all clients' data, and how far a point is from their sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Single-level problems: the class `Nonsmooth`, the paper's (FL_nn)."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Nobody else asks of which class a problem is, but for methods, which name the classes that they solve.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 

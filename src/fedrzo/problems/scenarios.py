@@ -1,7 +1,5 @@
 """Problems with a lower level for each scenario: the scenarios, the map of each, and its constants, measured by every client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

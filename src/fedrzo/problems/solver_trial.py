@@ -1,7 +1,5 @@
 """A solver tried on the lower levels of a two-stage problem: does it converge, reach its tolerance, what does it leave undone?"""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, NamedTuple
 

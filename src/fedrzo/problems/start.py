@@ -1,7 +1,5 @@
 """What is checked before the first round, on concrete values."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

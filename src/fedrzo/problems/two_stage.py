@@ -1,7 +1,5 @@
 """Two-stage stochastic programs with equilibrium constraints: the problem class `TwoStage`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Reading what a user passes: arguments that fit a signature, functions that can be called and traced, what those return."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping

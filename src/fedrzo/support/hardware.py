@@ -1,7 +1,5 @@
 """What JAX computes on: how many cores, and a warning for those who have a GPU and compute on the CPU."""
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks of numbers that a user passes: positive ones, whole ones, and functions of the round that return them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,14 +1,12 @@
 """Small tools for pytrees: what is traced, what is static, and one flat vector for any tree."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +50,7 @@ class Layout:
     dtype: np.dtype
 
     @classmethod
-    def of(cls, tree: Any, argument: str) -> Layout:
+    def of(cls, tree: Any, argument: str) -> Self:
         """Read the layout of `tree`; `argument` is its name in error messages."""
         leaves, treedef = jax.tree.flatten(tree)
         if not leaves:

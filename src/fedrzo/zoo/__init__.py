@@ -1,7 +1,5 @@
 """Concrete problems by name: toys with closed-form answers, the paper's own, and published ones."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

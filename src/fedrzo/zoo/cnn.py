@@ -5,8 +5,6 @@ Two convolutions (16 and 32 kernels of 5 x 5, the size of the image kept), each 
 uniform within 1/sqrt(inputs) of zero.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -8,8 +8,6 @@ Not printed in the paper, chosen here: 5 clients, c_0 = 0.1, x0 = 0, y0 = 0. The
 all are in the middle (0.1 and 3); with a `seed` they are drawn.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

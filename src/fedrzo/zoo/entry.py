@@ -1,7 +1,5 @@
 """A published problem with its best known value, and what it takes to solve it here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ over local data are means here unless `scale="sum"`: loss_c is the mean over cli
 squared error.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

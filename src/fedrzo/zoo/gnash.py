@@ -5,8 +5,6 @@ equilibrium", Mathematical Programming 24 (1982). As coded in MacMPEC, the follo
 power of the price, so the map is steep where output is small.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@
 Compositional Optimization", ICML 2022, as its formula says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ the objective, which average to it, and each keeps a constraint on x to itself w
 known, not proved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources

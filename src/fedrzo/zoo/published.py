@@ -7,8 +7,6 @@ unequal share, so that the mean over clients is the published one; where X has s
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources

@@ -9,8 +9,6 @@ and the ReLU loss is monitored as `relu_loss`. With `pair=True` both losses of a
 which rounds differently.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

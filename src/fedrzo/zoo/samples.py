@@ -1,7 +1,5 @@
 """What problems on data sets share: makers, how samples are dealt out to clients, and which labels a loss knows."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar

@@ -5,8 +5,6 @@ The recipe is that of the authors' generator, where alpha and beta are standard 
 print; at 0 and 1 that is the same). Random numbers are not theirs, so samples differ.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
