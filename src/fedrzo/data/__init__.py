@@ -12,9 +12,8 @@ Example:
 
 import os
 
-from fedrzo.data.datasets import Dataset, embedded, from_files
+from fedrzo.data.datasets import Dataset, animals_vehicles, embedded, even_odd, from_files
 from fedrzo.data.files import find
-from fedrzo.data.labels import animals_vehicles, even_odd
 from fedrzo.data.sources import EMBEDDED, SOURCES
 from fedrzo.data.splits import by_sizes, dirichlet, iid
 from fedrzo.errors import InputError, nearest

@@ -1,21 +1,21 @@
 """Where samples come from: `ClientData` (stored samples) and `Sampler` (drawn on demand)."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.data.arrays import check_clients, concatenate, stack_fixed
 from fedrzo.errors import InputError
 from fedrzo.support.arguments import call_user
 from fedrzo.support.compiling import single_function
 from fedrzo.support.keys import usual
-from fedrzo.support.pytrees import index, traced
+from fedrzo.support.numbers import check_counts
+from fedrzo.support.pytrees import index, replaced, traced
 
 PyTree = Any
 # Samples evaluated at a time where clients of unequal sizes are walked through in full: large enough to keep the
@@ -38,15 +38,15 @@ class ClientData:
     full_batch = "full"  # the batch size of one pass over what a client has
 
     def __init__(self, clients: Sequence[PyTree], fixed: Sequence[PyTree] | None = None) -> None:
-        clients = _check_clients(clients)
+        clients = check_clients(clients)
         leaves = [jax.tree.leaves(client) for client in clients]
         treedef = jax.tree.structure(clients[0])
         sizes = np.array([len(client[0]) for client in leaves])
-        columns = [_concatenate([client[j] for client in leaves], j) for j in range(len(leaves[0]))]
+        columns = [concatenate([client[j] for client in leaves], j) for j in range(len(leaves[0]))]
         self.flat = jax.tree.unflatten(treedef, columns)
         self.sizes = sizes.astype(np.int32)
         self.offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-        self.fixed = None if fixed is None else _stack_fixed(fixed, len(clients))
+        self.fixed = None if fixed is None else stack_fixed(fixed, len(clients))
         self.clients = len(clients)
         self.samples = int(sizes.sum())
         self.equal_size = int(sizes[0]) if len(set(sizes.tolist())) == 1 else None
@@ -57,16 +57,15 @@ class ClientData:
         self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
     @classmethod
-    def shared(cls, samples: PyTree, clients: int) -> ClientData:
+    def shared(cls, samples: PyTree, clients: int) -> Self:
         """Return data of identical clients: all draw from the same samples, which are stored once."""
-        if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
-            raise InputError(f"clients: found {clients!r}; pass a whole number of at least 1")
+        check_counts(clients=clients)
         data = cls([samples])
         data.offsets, data.sizes = np.repeat(data.offsets, clients), np.repeat(data.sizes, clients)
         data.clients, data.identical = clients, True
         return data
 
-    def part(self, clients: Sequence[int]) -> ClientData:
+    def part(self, clients: Sequence[int]) -> Self:
         """Return some clients' samples alone; whether all clients have equally many is still known, so steps compute alike."""
         part = copy.copy(self)
         part.clients, part.sizes = len(clients), np.asarray(self.sizes)[list(clients)]
@@ -81,14 +80,12 @@ class ClientData:
         part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
         return part
 
-    def wide(self) -> ClientData:
+    def wide(self) -> Self:
         """Return these data, with floats handed out in the precision of the run rather than in that of their storage.
 
         Each product would convert them anyway, and XLA then keeps a converted copy for each.
         """
-        wide = copy.copy(self)
-        wide.is_wide = True
-        return wide
+        return replaced(self, is_wide=True)
 
     def __repr__(self) -> str:
         sizes = np.asarray(self.sizes)
@@ -107,17 +104,15 @@ class ClientData:
     def batch(self, rows: jax.Array, client: Any, client_id: Any) -> PyTree:
         """Return the samples that were drawn."""
         del client_id  # stored samples do not depend on the client's name
-        return self._batch(rows, client)
-
-    def whole(self, client: Any) -> PyTree:
-        """Return all samples of one client as one batch; only where all clients have equally many."""
-        assert self.equal_size is not None
-        rows = jnp.asarray(self.offsets)[client] + jnp.arange(self.equal_size, dtype=jnp.int32)
-        return self._batch(rows, client)
+        samples = self._rows(rows)
+        return samples if self.fixed is None else (samples, index(self.fixed, client))
 
     def everything_of(self, client: Any) -> PyTree:
         """Return all samples of one client as one batch; as a `Whole` where sizes differ."""
-        return Whole(self, client) if self.equal_size is None else self.whole(client)
+        if self.equal_size is None:
+            return Whole(self, client)
+        rows = jnp.asarray(self.offsets)[client] + jnp.arange(self.equal_size, dtype=jnp.int32)
+        return self.batch(rows, client, client)
 
     def padded(self, client: Any) -> tuple[PyTree, tuple, Any]:
         """Return all samples of one client, brought to the length of the longest by repeating the last; `fixed`; its size."""
@@ -158,10 +153,6 @@ class ClientData:
         return jax.tree.map(
             lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples
         )
-
-    def _batch(self, rows: Any, client: Any) -> PyTree:
-        samples = self._rows(rows)
-        return samples if self.fixed is None else (samples, index(self.fixed, client))
 
     def _singles(self, rows: Any, clients: Any) -> PyTree:
         """Batches of one sample, stacked on a new leading axis."""
@@ -234,13 +225,11 @@ class Sampler:
         del client
         return jax.vmap(lambda key: self.fn(key, client_id))(keys)
 
-    def part(self, clients: Sequence[int]) -> Sampler:
+    def part(self, clients: Sequence[int]) -> Self:
         """Return the sampler for some clients: samples depend on a client's name, which it keeps, not on its place."""
-        part = copy.copy(self)
-        part.clients = len(clients)
-        return part
+        return replaced(self, clients=len(clients))
 
-    def wide(self) -> Sampler:
+    def wide(self) -> Self:
         """Return this sampler: what it draws has the precision it was drawn in."""
         return self
 
@@ -248,75 +237,3 @@ class Sampler:
         """Return the fixed batch over which this client's loss is monitored."""
         key = jax.random.fold_in(jax.random.key(20_230_913), client_id)
         return self.sample(key, client_id, client_id, self.evaluation)
-
-
-def _check_clients(clients: Any) -> list[PyTree]:
-    if not isinstance(clients, Sequence) or isinstance(clients, str):
-        raise InputError(f"data: found {type(clients).__name__}; pass a list with one entry per client")
-    if len(clients) == 0:
-        raise InputError("data: found no clients; pass a list with at least one client's samples")
-    structure: Any = jax.tree.structure(clients[0])
-    checked = []
-    for i, client in enumerate(clients):
-        if jax.tree.structure(client) != structure:
-            raise InputError(
-                f"data: client {i} has structure {jax.tree.structure(client)}, client 0 has {structure}; "
-                "give every client the same pytree"
-            )
-        client = jax.tree.map(lambda leaf: check_numbers(leaf, "data"), client)
-        lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(client)}
-        if None in lengths:
-            raise InputError(
-                f"data: client {i} has single numbers where arrays of samples are expected; pass np.array(...): a list is read "
-                "as several arrays, one for each of its entries"
-            )
-        if len(lengths) != 1:
-            raise InputError(
-                f"data: client {i} has leading axes {sorted(n or 0 for n in lengths)}; samples lie on the leading axis of every "
-                "array, so all must be equally long (use fixed= for values that are not samples)"
-            )
-        if lengths == {0}:
-            raise InputError(f"data: client {i} is empty; drop it or give it at least one sample")
-        checked.append(client)
-    return checked
-
-
-def check_numbers(value: Any, argument: str) -> np.ndarray:
-    """Return an array of numbers, or say what was found in its place."""
-    array = np.asarray(value)
-    if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.number):
-        raise InputError(
-            f"{argument}: found {type(value).__name__} of dtype {array.dtype}; pass numbers, such as codes for categories"
-        )
-    return array
-
-
-def _concatenate(columns: list[np.ndarray], j: int) -> np.ndarray:
-    shapes = {column.shape[1:] for column in columns}
-    if len(shapes) != 1:
-        raise InputError(f"data: array {j} has samples of shapes {sorted(shapes)}; all clients' samples must be alike")
-    column = np.concatenate(columns)
-    if np.issubdtype(column.dtype, np.floating) and not np.isfinite(column).all():
-        starts = np.cumsum([len(c) for c in columns])
-        row = int(np.argwhere(~np.isfinite(column))[0][0])
-        client = int(np.searchsorted(starts, row, side="right"))
-        raise InputError(f"data: client {client} has a value that is not finite in array {j}; clean its samples first")
-    return column
-
-
-def _stack_fixed(fixed: Sequence[PyTree], clients: int) -> PyTree:
-    if len(fixed) != clients:
-        raise InputError(f"fixed: found {len(fixed)} entries for {clients} clients; give one per client")
-    structure: Any = jax.tree.structure(fixed[0])
-    for i, entry in enumerate(fixed):
-        if jax.tree.structure(entry) != structure:
-            raise InputError(f"fixed: entry {i} has structure {jax.tree.structure(entry)}, entry 0 has {structure}")
-    try:
-        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *fixed)
-    except ValueError as error:
-        raise InputError(f"fixed: entries differ in shape ({error}); all clients' values must be alike") from None
-    for leaf in jax.tree.leaves(stacked):
-        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
-            client = int(np.argwhere(~np.isfinite(leaf))[0][0])
-            raise InputError(f"fixed: client {client} has a value that is not finite; clean it first")
-    return stacked

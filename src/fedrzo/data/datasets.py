@@ -1,4 +1,4 @@
-"""`Dataset`, and how each set is put together from its files or from scikit-learn."""
+"""`Dataset`, how each set is put together from its files or from scikit-learn, and two classes out of ten."""
 
 import functools
 from collections.abc import Callable
@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedrzo.data.files import fault
-from fedrzo.data.parse import Part, read_cifar, read_idx, read_libsvm, read_members, reading, scaled, scikit_learn
+from fedrzo.data.parse import Part, read_cifar, read_idx, read_libsvm, read_members, reading, scaled
 from fedrzo.data.sources import SOURCES
 from fedrzo.errors import InputError
+from fedrzo.support.extras import require
 
 Paths: TypeAlias = dict[str, Path]
 
+VEHICLES = (0, 1, 8, 9)  # of CIFAR-10: airplane, automobile, ship, truck
 DIGITS = tuple("0123456789")
 CLASSES: dict[str, tuple[str, ...]] = {
     "digits": DIGITS,
@@ -54,7 +57,7 @@ class Dataset:
 @functools.cache
 def embedded(name: str) -> Dataset:
     """Return one of the sets that come with scikit-learn."""
-    datasets = scikit_learn()
+    datasets = require("sklearn.datasets", "data")
     if name == "digits":
         x, y = datasets.load_digits(return_X_y=True)
         train, test = _every_fifth(y)
@@ -69,12 +72,7 @@ def embedded(name: str) -> Dataset:
 
 @functools.cache
 def from_files(name: str, paths: tuple[tuple[str, Path], ...]) -> Dataset:
-    """Check and read the files of a data set.
-
-    Args:
-        name: a key of `SOURCES`.
-        paths: pairs of a file's published name and its resolved path; with `name`, the key of the memo.
-    """
+    """Check and read the files of a data set: pairs of a file's published name and its resolved path."""
     found = dict(paths)
     for file in (file for choice in SOURCES[name].choices for file in choice if file.name in found):
         path = found[file.name]
@@ -103,11 +101,8 @@ def _cifar10(paths: Paths) -> tuple[Part, Part]:
     train, test = [f"data_batch_{k}.bin" for k in range(1, 6)], "test_batch.bin"
     archive = paths.get("cifar-10-binary.tar.gz")
     with reading(archive or paths[test].parent):
-        raw = (
-            read_members(archive, [*train, test])
-            if archive
-            else {name: path.read_bytes() for name, path in paths.items()}
-        )
+        loose = {} if archive else {name: path.read_bytes() for name, path in paths.items()}
+        raw = read_members(archive, [*train, test]) if archive else loose
         return read_cifar(b"".join(raw[name] for name in train)), read_cifar(raw[test])
 
 
@@ -141,3 +136,37 @@ def _every_fifth(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(labels, kind="stable")
     test = np.sort(order[::5])
     return np.setdiff1d(order, test), test
+
+
+def even_odd(labels: ArrayLike) -> NDArray[np.float32]:
+    """Return +1 for even class indices (even digits, in MNIST) and -1 for odd ones.
+
+    The paper's losses take labels in {-1, 1}, but it does not say how ten classes become two. This leaves both nearly balanced.
+
+    Args:
+        labels: class indices, integers from 0.
+    """
+    return np.where(_indices(labels) % 2 == 0, 1, -1).astype(np.float32)
+
+
+def animals_vehicles(labels: ArrayLike) -> NDArray[np.float32]:
+    """Return +1 for CIFAR-10's animals and -1 for its vehicles (airplane, automobile, ship, truck).
+
+    A second choice for CIFAR-10, where odd and even class indices mean nothing; 60 % are animals.
+
+    Args:
+        labels: CIFAR-10 class indices, 0 to 9.
+    """
+    indices = _indices(labels)
+    if indices.size and indices.max() > 9:
+        raise InputError(f"labels: found {indices.max()}; CIFAR-10's class indices are 0 to 9")
+    return np.where(np.isin(indices, VEHICLES), -1, 1).astype(np.float32)
+
+
+def _indices(labels: ArrayLike) -> np.ndarray:
+    array = np.asarray(labels)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise InputError(f"labels: found values of type {array.dtype}; give class indices, integers from 0")
+    if array.size and array.min() < 0:
+        raise InputError(f"labels: found {array.min()}; give class indices, integers from 0")
+    return array

@@ -15,21 +15,12 @@ from fedrzo.data.parse import UNREADABLE, count_libsvm
 from fedrzo.data.sources import SOURCES, File, Source
 from fedrzo.errors import InputError, MissingDataError
 
-TIMEOUT = 30.0
-"""Seconds without a byte from a mirror before it counts as unreachable."""
-
-CHUNK = 1 << 16
-"""Bytes per step of the progress bar."""
+TIMEOUT = 30.0  # seconds without a byte from a mirror before it counts as unreachable
+CHUNK = 1 << 16  # bytes per step of the progress bar
 
 
 def find(name: str, root: str | os.PathLike[str] | None, download: bool) -> dict[str, Path]:
-    """Return the path of each file of a data set, by its published name.
-
-    Args:
-        name: a key of `SOURCES`.
-        root: the only folder to look in; `None` for `FEDRZO_DATA`, then the cache, then the network.
-        download: whether the network may be used.
-    """
+    """Return the path of each file of a data set, by its published name; the arguments are those of `load`."""
     source, roots = SOURCES[name], _roots(root)
     paths, missing = _locate(source, roots)
     failures = ""

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import TypeAlias
 
 import numpy as np
@@ -20,17 +19,10 @@ from numpy.typing import NDArray
 from fedrzo.errors import InputError
 from fedrzo.support.extras import require
 
-Part: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int32]]
-"""Samples, one per row, and their labels."""
-
-UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError)
-"""What damaged files, and the decompressors, raise."""
-
-IDX_BYTES = b"\x00\x00\x08"
-"""How an idx file of unsigned bytes starts; the number of axes follows."""
-
-CIFAR_RECORD = 1 + 3 * 32 * 32
-"""Bytes per sample: a label, then the red, green and blue planes."""
+Part: TypeAlias = tuple[NDArray[np.float32], NDArray[np.int32]]  # samples, one per row, and their labels
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError)  # what damaged files and decompressors raise
+IDX_BYTES = b"\x00\x00\x08"  # how an idx file of unsigned bytes starts; the number of axes follows
+CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes per sample: a label, then the red, green and blue planes
 
 
 @contextmanager
@@ -43,11 +35,6 @@ def reading(path: Path) -> Iterator[None]:
     except UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} cannot be read ({reason}); delete it and fetch it again") from error
-
-
-def scikit_learn() -> ModuleType:
-    """Return `sklearn.datasets`."""
-    return require("sklearn.datasets", "data")
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -101,7 +88,7 @@ def read_members(path: Path, names: list[str]) -> dict[str, bytes]:
 
 def read_libsvm(path: Path, features: int) -> Part:
     """Read a LIBSVM text (gzip, bzip2 or plain) of integer labels as dense arrays."""
-    datasets = scikit_learn()
+    datasets = require("sklearn.datasets", "data")
     with _open(path) as stream:
         x, y = datasets.load_svmlight_file(stream, n_features=features, dtype=np.float32, zero_based=False)
     return x.toarray(), y.astype(np.int32)

@@ -2,44 +2,28 @@
 
 from dataclasses import dataclass
 
-EMBEDDED = ("digits", "breast-cancer")
-"""Sets that come with scikit-learn: no file to find."""
+EMBEDDED = ("digits", "breast-cancer")  # they come with scikit-learn: no file to find
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a data set.
+    """One file of a data set."""
 
-    Attributes:
-        name: its name as published.
-        urls: where to download it, in order of preference.
-        digest: `"algorithm:hex"` of the file as published; not applied to a copy kept under another name.
-        rows: number of samples of a LIBSVM text, whose site publishes no checksums.
-        nonzeros: number of `index:value` pairs of a LIBSVM text.
-        also: other names under which a folder may hold it.
-        required: whether the set is complete only with this file.
-    """
-
-    name: str
-    urls: tuple[str, ...] = ()
-    digest: str | None = None
-    rows: int | None = None
-    nonzeros: int | None = None
-    also: tuple[str, ...] = ()
-    required: bool = True
+    name: str  # its name as published
+    urls: tuple[str, ...] = ()  # where to download it, in order of preference
+    digest: str | None = None  # `"algorithm:hex"` as published; not applied to a copy kept under another name
+    rows: int | None = None  # number of samples of a LIBSVM text, whose site publishes no checksums
+    nonzeros: int | None = None  # number of `index:value` pairs of a LIBSVM text
+    also: tuple[str, ...] = ()  # other names under which a folder may hold it
+    required: bool = True  # whether the set is complete only with this file
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set made of files.
+    """A data set made of files."""
 
-    Attributes:
-        folders: sub-folders of a root that may hold the files, in order; downloads go to the first.
-        choices: alternative forms, each one the whole set; the last is the one to download.
-    """
-
-    folders: tuple[str, ...]
-    choices: tuple[tuple[File, ...], ...]
+    folders: tuple[str, ...]  # sub-folders of a root that may hold the files, in order; downloads go to the first
+    choices: tuple[tuple[File, ...], ...]  # alternative forms, each one the whole set; the last is the one to download
 
 
 def _mnist(name: str, md5: str) -> File:

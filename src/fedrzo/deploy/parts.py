@@ -122,7 +122,7 @@ def _sets(file: UserFile, settings: Settings) -> sets.SetFamily:
     with file.blame():
         given = function(settings)
     problem = file.problem
-    return set_family(given, problem.layout.unravel(problem.x0), problem.dim, 1)
+    return set_family(given, problem.layout.unravel(problem.x0), 1)
 
 
 def _public_sets(file: UserFile) -> sets.SetFamily:

@@ -98,7 +98,7 @@ class Client:
         """Return the batch of samples that were drawn."""
         data = self.level.data
         if batch_size == FULL:
-            return FULL if data.equal_size is None else data.whole(self.index)
+            return FULL if data.equal_size is None else data.everything_of(self.index)
         return data.batch(drawn, self.index, self.id)
 
     def loss(self, *arguments: Any) -> jax.Array:

@@ -5,10 +5,7 @@ clients' data and their private sets; x (and y) may be any pytree, of which meth
 a subclass of the one whose methods can solve it, and answers differently what differs (see `questions.py`), most often `value`.
 """
 
-from __future__ import annotations
-
 import contextlib
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -17,24 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.data.client_data import check_numbers
+from fedrzo.data.arrays import check_numbers
 from fedrzo.errors import InputError
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.captures import notice
-from fedrzo.problems.inputs import (
-    Data,
-    Loss,
-    PyTree,
-    check_data,
-    client_weights,
-    flat_start,
-    set_family,
-)
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.problems.monitor import CLIENTS_AT_A_TIME, mean_loss
 from fedrzo.problems.questions import Questions
 from fedrzo.support.arguments import check_function, check_functions
 from fedrzo.support.columns import taken
-from fedrzo.support.pytrees import register
+from fedrzo.support.pytrees import register, replaced
 
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
@@ -79,7 +68,7 @@ class Problem(Questions):
         self.loss_fn = check_function(loss, "loss")
         self.data = check_data(data, "data")
         self.layout, self.x0 = flat_start(x0, "x0")
-        self.sets = set_family(constraint, x0, self.layout.size, data.clients)
+        self.sets = set_family(constraint, x0, data.clients)
         self.weights = weights
         self.client_weights = client_weights(weights, data)
         self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
@@ -102,13 +91,10 @@ class Problem(Questions):
     def __repr__(self) -> str:
         kind = type(self).__name__
         name = "" if self.name == kind else f"{self.name}: "
-        below = "".join(f", {layout.size} below" for layout in list(self.layouts.values())[1:])
-        own = (
-            ""
-            if self.sets.free
-            else f", sets: {', '.join(sorted({type(group).__name__ for group in self.sets.groups}))}"
-        )
-        return f"{kind}({name}n = {self.dim}{below}, {self.data!r}{own}, {self.layout.dtype})"
+        lower = "".join(f", {layout.size} below" for layout in list(self.layouts.values())[1:])
+        kinds = ", ".join(sorted({type(group).__name__ for group in self.sets.groups}))
+        own = "" if self.sets.free else f", sets: {kinds}"
+        return f"{kind}({name}n = {self.dim}{lower}, {self.data!r}{own}, {self.layout.dtype})"
 
     @property
     def dim(self) -> int:
@@ -145,29 +131,18 @@ class Problem(Questions):
 
     def moved_to(self, x0: np.ndarray) -> Self:
         """Return this problem with another starting point, a flat vector."""
-        moved = copy.copy(self)
-        moved.x0 = x0
-        return moved
+        return replaced(self, x0=x0)
 
     def with_data(self, data: Data, lower_data: Data) -> Self:
         """Return this problem with other data."""
         del lower_data
-        other = copy.copy(self)
-        other.data = data
-        return other
+        return replaced(self, data=data)
 
     def part(self, clients: Sequence[int]) -> Self:
         """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""
-        part = copy.copy(self)
-        part.data, part.sets = self.data.part(clients), self.sets.part(clients)
-        part.client_weights = np.asarray(self.client_weights)[list(clients)]
-        part.test, part.metrics = None, ()
-        return part
-
-    def lower_solution(self, x: jax.Array) -> PyTree:
-        """Return an accurate lower-level solution at a flat x, where the problem has one lower level for all scenarios."""
-        del x
-        return None
+        weights = np.asarray(self.client_weights)[list(clients)]
+        data, sets = self.data.part(clients), self.sets.part(clients)
+        return replaced(self, data=data, sets=sets, client_weights=weights, test=None, metrics=())
 
     def project(self, x: jax.Array) -> jax.Array:
         """Project a flat x onto the intersection of all clients' sets; warn if that, or a client's own, cannot be trusted."""
@@ -184,11 +159,7 @@ class Problem(Questions):
 
     def following_projection(self) -> Self:
         """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""
-        if self.sets.free:
-            return self
-        follower = copy.copy(self)
-        follower.follows_projection = True
-        return follower
+        return self if self.sets.free else replaced(self, follows_projection=True)
 
     def projected_loss(self, x: jax.Array, loss: jax.Array) -> jax.Array:
         """Return the loss at the projection of a flat x, given that at x itself; where that is not finite, it stays so."""
@@ -196,8 +167,12 @@ class Problem(Questions):
         return jnp.where(jnp.isfinite(loss), self.evaluate(self.project(x))["loss"], loss)
 
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
-        """Return an accurate lower-level solution for each row, where there is one."""
-        return [self.lower_solution(jnp.asarray(point)) for point in points]
+        """Return an accurate lower-level solution for each row, where the problem has one lower level for all scenarios."""
+        return [None] * len(points)
+
+    def lower_solution(self, x: jax.Array) -> PyTree:
+        """Return the same at one flat x."""
+        return self.lower_solutions(np.asarray(x)[None])[0]
 
     def worst_distance(self, x: jax.Array) -> jax.Array:
         """Return the largest distance from x to a client's set."""
@@ -208,10 +183,11 @@ class Problem(Questions):
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
-        row = {"loss": mean_loss(self, x), "feasibility": self.worst_distance(x)}
+        point = self.with_lower(x)
+        row = {"loss": mean_loss(self, *point), "feasibility": self.worst_distance(point[0])}
         if self.test is not None:
-            row["test_loss"] = self.value(x, self.test)
-            row |= {name: jnp.asarray(metric(self.layout.unravel(x), self.test)) for name, metric in self.metrics}
+            row["test_loss"] = self.value(*point, self.test)
+            row |= {name: jnp.asarray(metric(*self.trees(*point), self.test)) for name, metric in self.metrics}
         return row
 
 

@@ -1,8 +1,5 @@
 """Problems with a lower-level optimisation: `Bilevel` and `Minimax`."""
 
-from __future__ import annotations
-
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -15,19 +12,13 @@ from fedrzo.errors import InputError, warn
 from fedrzo.problems.base import INSIDE, Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import check_sign, lower_level
-from fedrzo.problems.inputs import (
-    Data,
-    Loss,
-    PyTree,
-    check_data,
-    check_loss,
-    one_sample,
-)
-from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss, check_descent
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_data
+from fedrzo.problems.lower_level import LowerLevel, Negative, WithLowerLoss, check_descent
 from fedrzo.problems.minimise import minimise, numeric_gradient
 from fedrzo.problems.monitor import mean_gradient, mean_loss
 from fedrzo.problems.questions import BY_SERVER, Stated
 from fedrzo.support.arguments import check_function, checked_signature
+from fedrzo.support.pytrees import replaced
 
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
 
@@ -95,10 +86,7 @@ class Bilevel(WithLowerLoss):
     @property
     def stated(self) -> tuple[Stated, ...]:
         """Both losses: the upper one in x, at y0, and the lower one in y, at x0."""
-
-        def trees(y: Any) -> tuple[PyTree, PyTree]:
-            return self.layout.unravel(self.into_domain(self.start)), self.lower_layout.unravel(y)
-
+        trees = lambda y: self.trees(self.into_domain(self.start), y)  # noqa: E731
         lower = Stated("lower", self.lower_fn, self.lower_data, "lower_data", self.lower_layout, self.y0, trees)
         return (*super().stated, lower)
 
@@ -109,9 +97,7 @@ class Bilevel(WithLowerLoss):
 
     def with_data(self, data: Data, lower_data: Data) -> Self:
         """Return this problem with other data."""
-        other = super().with_data(data, lower_data)
-        other.lower_data = lower_data
-        return other
+        return replaced(self, data=data, lower_data=lower_data)
 
     def part(self, clients: Sequence[int]) -> Self:
         """Return this problem with the data and the sets of some clients alone."""
@@ -122,10 +108,6 @@ class Bilevel(WithLowerLoss):
     def lower_level(self, points: jax.Array) -> LowerLevel:
         """Return the lower level at one x (a vector) or at several at once (a matrix, one x per row)."""
         return LowerLevel(self, jnp.atleast_2d(points))
-
-    def lower_solution(self, x: jax.Array) -> PyTree:
-        """Return an accurate lower-level solution at a flat x, as y's pytree."""
-        return self.lower_solutions(np.asarray(x)[None])[0]
 
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
         """Return an accurate lower-level solution for each row, all computed together."""
@@ -149,30 +131,18 @@ class Bilevel(WithLowerLoss):
         solutions = jax.vmap(self.solve_lower)(points)
         return lambda batch: (jax.vmap(self.value, (0, 0, None))(points, solutions, batch), solutions)
 
-    def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
-        """Return what is monitored at a flat x, with an accurate lower-level solution."""
+    def with_lower(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return a flat x and the accurate lower-level solution there."""
         x = jnp.asarray(x, float)
-        y = self.solve_lower(x)
-        row = {"loss": mean_loss(self, x, y), "feasibility": self.worst_distance(x)}
-        if self.test is not None:
-            row["test_loss"] = self.value(x, y, self.test)
-            trees = self.layout.unravel(x), self.lower_layout.unravel(y)
-            row |= {name: jnp.asarray(metric(*trees, self.test)) for name, metric in self.metrics}
-        return row
+        return x, self.solve_lower(x)
 
     def try_losses(self) -> float:
-        """Try both losses at x0 and y0, before the first round."""
-        values = [
-            check_loss(
-                level.loss, level.argument, f"{level.argument}(x, y, batch)", *level.trees(jnp.asarray(level.start, float)),
-                one_sample(level.data),
-            )
-            for level in self.stated
-        ]  # fmt: skip
+        """Try both losses, and what else was given with them, before the first round."""
+        value = super().try_losses()
         if self.lower_descent is not None:
             check_descent(self, self.lower_descent)
         self.check_curvature()
-        return values[0]
+        return value
 
     def check_curvature(self) -> None:
         """Refuse a lower loss that bends the wrong way at x0."""
@@ -180,9 +150,7 @@ class Bilevel(WithLowerLoss):
 
     def without_constants(self) -> Self:
         """Return this problem as if the user had not given the lower level's mu and L."""
-        blind = copy.copy(self)
-        blind.given = None, None
-        return blind
+        return replaced(self, given=(None, None))
 
     def constants_at(self, x: np.ndarray) -> vi.Constants:
         """Return mu and L of the lower level near a flat x, where a run may not lead; the user's where given."""
@@ -212,9 +180,7 @@ class Bilevel(WithLowerLoss):
         if distance <= INSIDE * (1 + np.linalg.norm(self.y0)):
             return self
         warn(f"y0: found a point {distance:.3g} outside Y(x0); it is projected first")
-        moved = copy.copy(self)
-        moved.y0 = y
-        return moved
+        return replaced(self, y0=y)
 
 
 @jax.jit
@@ -266,21 +232,3 @@ class Minimax(Bilevel):
     def stated(self) -> tuple[Stated, ...]:
         """The one loss of both levels."""
         return super().stated[:1]
-
-
-class Negative:
-    """Minus a loss; equal for equal losses, so that compiled code is shared."""
-
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
-        self.is_blackbox = is_blackbox(loss)
-
-    def __call__(self, *arguments: Any) -> jax.Array:
-        """Return minus the loss."""
-        return -self.loss(*arguments)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Negative) and self.loss == other.loss
-
-    def __hash__(self) -> int:
-        return hash((Negative, self.loss))

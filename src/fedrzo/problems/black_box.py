@@ -7,8 +7,6 @@ Shapes in compiled code are static, and sizes of clients may differ: there, a cl
 to spare, which are cut off before the function is called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -28,24 +26,6 @@ from fedrzo.support.arguments import check_function
 FAILURES: list[tuple[str, Exception]] = []  # of black boxes, that have not been told yet
 COUNTING = threading.Lock()  # callbacks may come in several threads
 NO_LOSS = "USMmc"  # NumPy's text, dates and complex numbers, some of which it would turn into real numbers if asked to
-
-
-def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
-    """Make a loss out of a Python function on NumPy arrays; its gradient is never needed.
-
-    This is the one place where compiled code calls back into Python. What shapes arrive, and how often: docs/black-boxes.md.
-
-    Args:
-        fn: `fn(x, batch) -> float` (or `fn(x, y, batch)`); pytrees in, as declared in the problem. With `batch_size="full"`,
-            and where the loss is monitored, a batch holds all samples of one client.
-        vectorized: if True, one call receives all points at once: every array has an extra leading axis of length P, and
-            `fn` returns P numbers. It may spread them over a process pool. Whole batches of clients that differ in size come
-            in one call for each size.
-
-    Returns:
-        A loss to be passed to a problem; its attribute `calls` counts the calls of `fn`.
-    """
-    return Blackbox(check_function(fn, "blackbox"), vectorized)
 
 
 class Blackbox:
@@ -104,6 +84,24 @@ class Blackbox:
         return jax.lax.bitcast_convert_type(jax.pure_callback(host, answer, *words, vmap_method=method), dtype)
 
 
+def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
+    """Make a loss out of a Python function on NumPy arrays; its gradient is never needed.
+
+    This is the one place where compiled code calls back into Python. What shapes arrive, and how often: docs/black-boxes.md.
+
+    Args:
+        fn: `fn(x, batch) -> float` (or `fn(x, y, batch)`); pytrees in, as declared in the problem. With `batch_size="full"`,
+            and where the loss is monitored, a batch holds all samples of one client.
+        vectorized: if True, one call receives all points at once: every array has an extra leading axis of length P, and
+            `fn` returns P numbers. It may spread them over a process pool. Whole batches of clients that differ in size come
+            in one call for each size.
+
+    Returns:
+        A loss to be passed to a problem; its attribute `calls` counts the calls of `fn`.
+    """
+    return Blackbox(check_function(fn, "blackbox"), vectorized)
+
+
 def is_blackbox(function: Any) -> bool:
     """Tell whether a function is a black box, which has no gradient and gets whole batches."""
     return getattr(function, "is_blackbox", False)
@@ -140,20 +138,13 @@ def _to_words(leaf: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The Python side of one call; equal for one black box and equal shapes, so that compiled code is shared.
+    """The Python side of one call; equal for one black box and equal shapes, so that compiled code is shared."""
 
-    Attributes:
-        box: the black box.
-        treedef: of its arguments.
-        signature: the shape and the type of each of their arrays.
-        dtype: of what it returns.
-        cut: the first of the arrays that have rows to spare, and the first after them; then a size follows all arrays.
-    """
-
-    box: Blackbox
-    treedef: Any
-    signature: tuple[tuple[tuple[int, ...], np.dtype], ...]
-    dtype: np.dtype
+    box: Blackbox  # the black box
+    treedef: Any  # of its arguments
+    signature: tuple[tuple[tuple[int, ...], np.dtype], ...]  # the shape and the type of each of their arrays
+    dtype: np.dtype  # of what it returns
+    # the first of the arrays that have rows to spare, and the first after them; then a size follows all arrays
     cut: tuple[int, int] | None
 
     @property
@@ -171,10 +162,8 @@ class Host:
         except Exception as error:
             FAILURES.append((self.name, error))
             raise
-        value = np.ascontiguousarray(value.reshape(lead))
-        return (
-            value.view(np.uint32).reshape(*lead, 2) if self.dtype.itemsize == 8 else value.view(np.uint32).reshape(lead)
-        )
+        answer = np.ascontiguousarray(value.reshape(lead)).view(np.uint32)
+        return answer.reshape(*lead, 2) if self.dtype.itemsize == 8 else answer.reshape(lead)
 
     def _points(self, leaves: list[np.ndarray], sizes: np.ndarray | None) -> np.ndarray:
         """Return the values at all points: in one call, or in one for each size that batches have."""

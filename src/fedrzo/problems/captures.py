@@ -5,8 +5,6 @@ traced, and so do loops and compiled functions inside of it. `notice` is called 
 fingerprint of these values for every function it meets and, where one has changed, has everything compiled anew.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os
@@ -70,19 +68,13 @@ def _remember(owner: Any, found: bytes) -> None:
 
 
 class Walk:
-    """One way through all that some functions use; every object is looked at once.
-
-    Attributes:
-        code: whether the code of functions counts; where not, what holds no value has an empty fingerprint.
-        left: what is left of the budget, below zero once it is spent.
-        owners: functions and objects whose values may have been compiled into a program, with their fingerprints.
-    """
+    """One way through all that some functions use; every object is looked at once."""
 
     def __init__(self, code: bool = True) -> None:
-        self.code = code
-        self.left = BUDGET
+        self.code = code  # whether the code of functions counts; where not, what holds no value counts for nothing
+        self.left = BUDGET  # below zero once it is spent
         self.depth = 0
-        self.owners: list[tuple[Any, bytes]] = []
+        self.owners: list[tuple[Any, bytes]] = []  # functions and objects that a program may hold values of
         self._known: dict[int, tuple[Any, bytes]] = {}  # with the object, whose identity would otherwise be used again
 
     def of(self, value: Any) -> bytes:

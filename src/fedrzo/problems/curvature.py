@@ -1,7 +1,5 @@
 """The constants that step sizes are made of, estimated where the user gives none: strong convexity and smoothness."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
@@ -24,33 +22,22 @@ POINTS = 3
 LARGEST, LEAST = 60, 200  # steps of power iteration for the largest and the least eigenvalue
 CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
 TINY = 1e-6  # a curvature that may be the rounding of a linear loss
-
-
 FLOOR = 1e-3  # the modulus assumed, relative to the smoothness, where none was found
 VISIBLE = 1e-7  # a step as long as this, relative to 1 + what it may be, shows curvature and not rounding
 CHANGED = 1e-3  # relative: what curvature must differ by to be corrected, so that rounding corrects nothing
 ROOM = 1.2  # by how much a corrected smoothness exceeds the steepest curvature seen
-AT_ONCE = (
-    10.0  # the factor by which one closing step may correct: one that a lost client falsified must not decide for ever
-)
+AT_ONCE = 10.0  # the factor by which one closing step may correct: one that a lost client falsified must not decide
 
 _spent: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("gradients spent on estimates", default=None)
 
 
 class StepConstants(NamedTuple):
-    """What the schedules of the theory are made of.
+    """What the schedules of the theory are made of."""
 
-    Attributes:
-        modulus: mu, the strong convexity of the loss.
-        smoothness: L, the Lipschitz constant of its gradient.
-        clients: m.
-        dim: n, the dimension of the upper level (of the problem itself where there is none).
-    """
-
-    modulus: Any
-    smoothness: Any
-    clients: Any
-    dim: Any
+    modulus: Any  # mu, the strong convexity of the loss
+    smoothness: Any  # L, the Lipschitz constant of its gradient
+    clients: Any  # m
+    dim: Any  # n, the dimension of the upper level (of the problem itself where there is none)
 
     @property
     def kappa(self) -> Any:
@@ -76,9 +63,7 @@ def counting() -> Iterator[list[int]]:
 def single_level(problem: Problem, convex: bool = True) -> StepConstants:
     """Return the constants of a single-level problem's own mean loss, estimated near x0.
 
-    Args:
-        problem: what is to be solved.
-        convex: whether a modulus is needed; where not, none is returned and curvature of either sign counts for L.
+    Where it is not `convex`, no modulus is needed: none is returned, and curvature of either sign counts for L.
     """
     modulus, smoothness = _overall(_at_points(_single_extremes, problem, problem.data, problem.start))
     if not convex:
@@ -89,9 +74,7 @@ def single_level(problem: Problem, convex: bool = True) -> StepConstants:
 def lower_level(problem: WithLowerLoss, strict: bool = True) -> StepConstants:
     """Return the constants of a bilevel problem's lower level at x0: the user's, else estimated.
 
-    Args:
-        problem: of which only x0 counts, not where a run may lead.
-        strict: refuse a lower loss that bends the wrong way; where not, it is warned of.
+    A lower loss that bends the wrong way is refused where `strict`, else warned of.
     """
     modulus, smoothness = problem.modulus, problem.smoothness
     if modulus is None or smoothness is None:

@@ -1,7 +1,5 @@
 """What problems with a lower level share: `Hierarchical`, the base of `Bilevel` and `TwoStage`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -36,12 +34,11 @@ class Hierarchical(Problem):
                 f"lower_constraint: found the class {lower_constraint.__name__}; pass a set, such as fz.sets.Box(-1, 1)"
             )
         self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
-        self.lower_set = None
+        self.lower_set = self.lower_domain = None
         if lower_constraint is not None and self.lower_set_fn is None:
-            self.lower_set = flat_set(lower_constraint, y0, self.lower_layout, "lower_constraint")
-        self.lower_domain = None
+            self.lower_set = flat_set(lower_constraint, y0, "lower_constraint")
         if lower_domain is not None:
-            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), self.layout, "lower_domain")
+            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), "lower_domain")
         mu, L = self.given = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
         if mu is not None and L is not None and mu > L:
             raise InputError(
@@ -68,7 +65,7 @@ class Hierarchical(Problem):
     def stated(self) -> tuple[Stated, ...]:
         """The upper loss, looked at in x, at y0."""
         [upper] = super().stated
-        return (upper._replace(trees=lambda x: (self.layout.unravel(x), self.lower_layout.unravel(self.start_below))),)
+        return (upper._replace(trees=lambda x: self.trees(x, self.start_below)),)
 
     @property
     def start_below(self) -> jax.Array:
@@ -95,19 +92,13 @@ class Hierarchical(Problem):
         """The L that the user gave."""
         return self.given[1]
 
-    def value(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:  # type: ignore[override]
-        """Return the upper loss of one batch at flat x and y."""
-        return self.loss_fn(self.layout.unravel(x), self.lower_layout.unravel(y), batch)
-
     def lower_set_at(self, x: jax.Array, *scenario: Any) -> sets.Set:
         """Return Y(x), or Y(x, xi), as a set of flat vectors."""
         if self.lower_set_fn is None:
             return sets.Reals() if self.lower_set is None else self.lower_set
         call = "lower_constraint(x, xi)" if scenario else "lower_constraint(x)"
         found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(x), *scenario)
-        return flat_set(
-            found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), self.lower_layout, "lower_constraint"
-        )
+        return flat_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), "lower_constraint")
 
     def into_domain(self, x: jax.Array) -> jax.Array:
         """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""

@@ -1,7 +1,5 @@
 """Reading what a problem is made of: the loss, the data, the starting points, the sets and the constants."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,7 +68,7 @@ def check_data(data: Any, argument: str) -> Data:
     return data
 
 
-def set_family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets.SetFamily:
+def set_family(constraint: Any, example: PyTree, clients: int) -> sets.SetFamily:
     """Read `constraint`: nothing, one set for all, or one per client."""
     if constraint is None:
         constraint = sets.Reals()
@@ -88,11 +86,7 @@ def set_family(constraint: Any, example: PyTree, dim: int, clients: int) -> sets
     flat = []
     for i, member in enumerate(members):
         argument = "constraint" if shared else f"constraint of client {i}"
-        member = member.set if isinstance(member, sets.Public) else member
-        if not isinstance(member, sets.Set):
-            raise InputError(f"{argument}: found {type(member).__name__}; pass a set such as fz.sets.Box(-1, 1)")
-        flat.append(sets.flatten_set(member, example, argument))
-        flat[-1].check(dim, argument)
+        flat.append(flat_set(member.set if isinstance(member, sets.Public) else member, example, argument))
     family = sets.stack_sets(flat)
     return dataclasses.replace(family, public=np.broadcast_to(public, clients)) if any(public) else family
 
@@ -117,10 +111,10 @@ def lower_constant(value: Any, argument: str) -> float | None:
     return float(value)
 
 
-def flat_set(given: Any, example: PyTree, layout: Layout, argument: str) -> sets.Set:
-    """Return a set that acts on the flat vector of a layout."""
+def flat_set(given: Any, example: PyTree, argument: str) -> sets.Set:
+    """Return a set that acts on the flat vector of trees like an example."""
     if not isinstance(given, sets.Set):
         raise InputError(f"{argument}: found {type(given).__name__}; pass a set such as fz.sets.Box(-1, 1)")
     flat = sets.flatten_set(given, example, argument)
-    flat.check(layout.size, argument)
+    flat.check(sum(map(np.size, jax.tree.leaves(example))), argument)
     return flat

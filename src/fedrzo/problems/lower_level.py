@@ -1,8 +1,7 @@
 """The lower level of a bilevel problem at given points: itself a single-level federated problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.hierarchical import Hierarchical
 from fedrzo.problems.inputs import Data, Loss, PyTree, one_sample
 from fedrzo.support.arguments import call_user
@@ -62,8 +62,7 @@ class LowerLevel:
 
         def one(x: jax.Array, y: jax.Array) -> jax.Array:
             if own is not None:
-                layout, lower = self.problem.layout, self.problem.lower_layout
-                return lower.ravel(own(layout.unravel(x), lower.unravel(y), batch, stepsize, steps))
+                return self.problem.lower_layout.ravel(own(*self.problem.trees(x, y), batch, stepsize, steps))
             # `LocalSGD`'s own steps again, but in a loop for each point: in one loop for both they take half as long again.
             found = self.problem.lower_set_at(x)
             gradient = jax.grad(lambda y: self._loss(x, y, batch))
@@ -89,7 +88,7 @@ class LowerLevel:
         return jax.vmap(function)(self.points, self.split(y))
 
     def _loss(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:
-        return self.problem.lower_fn(self.problem.layout.unravel(x), self.problem.lower_layout.unravel(y), batch)
+        return self.problem.lower_fn(*self.problem.trees(x, y), batch)
 
     def losses_at(self, points: jax.Array) -> Callable[[PyTree], jax.Array]:
         """Return the function of a batch that gives the loss at each row of `points`."""
@@ -127,14 +126,29 @@ class LowerSets:
         return jax.vmap(lambda x, y: function(level.problem.lower_set_at(x), y))(level.points, level.split(y))
 
 
+@dataclass(frozen=True)
+class Negative:
+    """Minus a loss; equal for equal losses, so that compiled code is shared."""
+
+    loss: Loss
+
+    @property
+    def is_blackbox(self) -> bool:
+        """Whether the loss has no gradients."""
+        return is_blackbox(self.loss)
+
+    def __call__(self, *arguments: Any) -> jax.Array:
+        """Return minus the loss."""
+        return -self.loss(*arguments)
+
+
 def check_descent(problem: WithLowerLoss, descent: Callable) -> None:
     """Compare a user's `lower_descent` with what it stands for: two gradient steps on one sample, at x0 and y0."""
     x, y = problem.start, problem.start_below
     batch, stepsize, steps = one_sample(problem.lower_data), 0.1, 2
     level = LowerLevel(problem, x[None])
-    trees = problem.layout.unravel(level.points[0]), problem.lower_layout.unravel(y)
     call = "lower_descent(x, y, batch, stepsize, steps)"
-    found = call_user(descent, "lower_descent", call, *trees, batch, stepsize, steps)
+    found = call_user(descent, "lower_descent", call, *problem.trees(level.points[0], y), batch, stepsize, steps)
     wanted = y
     for _ in range(steps):
         wanted = wanted - stepsize * jax.grad(level.value)(wanted, batch)

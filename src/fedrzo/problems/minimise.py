@@ -1,7 +1,5 @@
 """An accurate minimiser of a smooth convex function over a set, for monitoring and reference solutions; not federated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

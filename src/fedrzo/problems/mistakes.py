@@ -3,8 +3,6 @@
 `run` looks at a handful of samples and warns; `check` asks the same questions of more samples at more points.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax
@@ -30,33 +28,20 @@ IGNORED = "samples do not change with the key; draw them with jax.random and the
 
 
 class Values(NamedTuple):
-    """Losses of single samples, and of a batch that holds all of them.
+    """Losses of single samples, and of a batch that holds all of them."""
 
-    Attributes:
-        singles: by client, sample and point; the first point is x0.
-        together: by client and point. None where a loss takes one scenario at a time.
-    """
-
-    singles: Any
-    together: Any
+    singles: Any  # by client, sample and point; the first point is x0
+    together: Any  # by client and point. None where a loss takes one scenario at a time
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a loss.
+    """What is wrong with a loss."""
 
-    Attributes:
-        text: in words, with what to do.
-        moves: whether steps see it; where not, only the monitored loss is off.
-        is_sum: whether a sum stands where a mean is due.
-        together: the loss of a batch, where it is farthest from the mean of its samples' losses.
-        mean: that mean.
-    """
-
-    text: str
-    moves: bool
-    is_sum: bool
-    together: float
-    mean: float
+    text: str  # in words, with what to do
+    moves: bool  # whether steps see it; where not, only the monitored loss is off
+    is_sum: bool  # whether a sum stands where a mean is due
+    together: float  # the loss of a batch, where it is farthest from the mean of its samples' losses
+    mean: float  # that mean
 
     @property
     def apart(self) -> float:

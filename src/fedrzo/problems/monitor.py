@@ -1,7 +1,5 @@
 """Monitoring, which nobody is charged for: means over all clients' data, and how far a point is from their sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -36,18 +34,16 @@ class Losses(Protocol):
 
 
 def mean(level: Losses, function: Callable[[Any], jax.Array], whole: bool = False) -> jax.Array:
-    """Return the weighted mean over clients of the mean of `function(batch)` over each one's own samples.
+    """Return the weighted mean over clients of the mean of `function(batch)`, itself a mean, over each one's own samples.
 
-    Args:
-        level: whose clients.
-        function: of a batch, and itself a mean over it.
-        whole: whether it must get each client's samples in one batch, also where sizes differ: for black boxes.
+    Where `whole`, it gets each client's samples in one batch, also where sizes differ (as a `Whole`): for black boxes.
     """
     data, weights = level.data, jnp.asarray(level.client_weights)
     if data.identical:
-        return function(data.whole(0))
+        return function(data.everything_of(0))
     if whole or not data.stored or data.equal_size is not None:
-        values = real(each_client(level, function))
+        clients = jnp.arange(data.clients)
+        values = real(jax.lax.map(lambda i: function(data.everything_of(i)), clients, batch_size=CLIENTS_AT_A_TIME))
         return jnp.tensordot(weights.astype(values.dtype), values, 1)
 
     def add(k: Any, total: jax.Array) -> jax.Array:
@@ -58,13 +54,6 @@ def mean(level: Losses, function: Callable[[Any], jax.Array], whole: bool = Fals
     shape = jax.eval_shape(lambda: real(jax.vmap(function)(data.everything(0, weights)[0])))
     start = jnp.zeros(shape.shape[1:], shape.dtype)
     return jax.lax.fori_loop(0, -(-data.samples // data.monitor_chunk), add, start)
-
-
-def each_client(level: Losses, function: Callable[[Any], jax.Array]) -> jax.Array:
-    """Apply a function to each client's whole data; where sizes differ, one that is told of them by `Whole`."""
-    data = level.data
-    clients = jnp.arange(data.clients)
-    return jax.lax.map(lambda i: function(data.everything_of(i)), clients, batch_size=CLIENTS_AT_A_TIME)
 
 
 def mean_loss(level: Losses, *point: jax.Array) -> jax.Array:

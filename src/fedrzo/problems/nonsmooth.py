@@ -1,7 +1,6 @@
 """Single-level problems: the class `Nonsmooth`, the paper's (FL_nn)."""
 
-from __future__ import annotations
-
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,9 +85,7 @@ class Nonsmooth(Problem):
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x."""
-        point = self.layout.unravel(x)
-
-        def over_all_data(loss: Loss) -> jax.Array:
-            return mean(self, lambda batch: loss(point, batch), is_blackbox(loss))
-
-        return super().evaluate(x) | {name: over_all_data(loss) for name, loss in self.monitored}
+        row, point = super().evaluate(x), self.layout.unravel(x)
+        for name, loss in self.monitored:
+            row[name] = mean(self, functools.partial(loss, point), is_blackbox(loss))
+        return row

@@ -3,8 +3,6 @@
 Nobody else asks of which class a problem is, but for methods, which name the classes that they solve.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -23,24 +21,15 @@ BY_SERVER, BY_CLIENTS = "server", "clients"
 
 
 class Stated(NamedTuple):
-    """A loss that a problem was stated with.
+    """A loss that a problem was stated with."""
 
-    Attributes:
-        argument: its name, `"loss"` or `"lower"`.
-        loss: the function.
-        data: of which it gets batches.
-        source: the name of that argument.
-        layout: of the variable that it is looked at in: x, or y.
-        start: of that variable.
-        trees: returns what the loss gets before its batch, for a flat value of that variable.
-    """
-
-    argument: str
-    loss: Loss
-    data: Data
-    source: str
-    layout: Layout
-    start: np.ndarray
+    argument: str  # its name, `"loss"` or `"lower"`
+    loss: Loss  # the function
+    data: Data  # of which it gets batches
+    source: str  # the name of that argument
+    layout: Layout  # of the variable that it is looked at in: x, or y
+    start: np.ndarray  # of that variable
+    # returns what the loss gets before its batch, for a flat value of that variable
     trees: Callable[[Any], tuple[PyTree, ...]]
 
 
@@ -85,18 +74,25 @@ class Questions:
     @property
     def stated(self) -> tuple[Stated, ...]:
         """The losses that the problem was stated with, the upper one first."""
-        return (
-            Stated("loss", self.loss_fn, self.data, "data", self.layout, self.x0, lambda x: (self.layout.unravel(x),)),
-        )
+        return (Stated("loss", self.loss_fn, self.data, "data", self.layout, self.x0, self.trees),)
 
     @property
     def whole(self) -> bool:
         """Whether the loss gets a client's samples in one batch wherever it is to get all of them: a black box."""
         return is_blackbox(self.loss_fn)
 
-    def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
-        """Return the loss of one batch at a flat x."""
-        return self.loss_fn(self.layout.unravel(x), batch)
+    def trees(self, *point: Any) -> tuple[PyTree, ...]:
+        """Return flat vectors, x and y where there is one, as the pytrees that a user's functions get."""
+        return tuple(layout.unravel(flat) for layout, flat in zip(self.layouts.values(), point, strict=True))
+
+    def value(self, *arguments: Any) -> jax.Array:
+        """Return the loss of one batch, the last argument, at a flat x, or at flat x and y where there is a lower level."""
+        *point, batch = arguments
+        return self.loss_fn(*self.trees(*point), batch)
+
+    def with_lower(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        """Return the flat vectors that the loss is monitored at: x, and an accurate y where there is one for all scenarios."""
+        return (x,)
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array | None]]:
         """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it, if any.
@@ -144,10 +140,13 @@ class Questions:
         """Refuse a lower loss that bends the wrong way at x0."""
 
     def try_losses(self) -> float:
-        """Try the losses at x0, before the first round; return the upper one on a sample of the first client."""
-        return check_loss(
-            self.loss_fn, "loss", "loss(x, batch)", self.layout.unravel(self.start), one_sample(self.data)
-        )
+        """Try the losses at the start, before the first round; return the upper one on a sample of the first client."""
+        values = []
+        for level in self.stated:
+            trees = level.trees(jnp.asarray(level.start, self.dtype))
+            call = f"{level.argument}({'x, y' if len(trees) == 2 else 'x'}, batch)"
+            values.append(check_loss(level.loss, level.argument, call, *trees, one_sample(level.data)))
+        return values[0]
 
     def inside_lower(self) -> Self:
         """Return this problem with y0 moved into Y(x0) if need be."""

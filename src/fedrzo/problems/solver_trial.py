@@ -1,7 +1,5 @@
 """A solver tried on the lower levels of a two-stage problem: does it converge, reach its tolerance, what does it leave undone?"""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, NamedTuple
 
@@ -11,8 +9,9 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.problems.inputs import PyTree
-from fedrzo.problems.map_curvature import measure
-from fedrzo.problems.two_stage import TwoStage, check_nonempty, solve_once
+from fedrzo.problems.map_checks import check_nonempty
+from fedrzo.problems.scenarios import measure
+from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.vi.base import Solver, reached
 from fedrzo.vi.spectrum import Constants
 

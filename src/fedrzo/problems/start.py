@@ -1,7 +1,5 @@
 """What is checked before the first round, on concrete values."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -76,7 +74,7 @@ def check_start(problem: Problem, method: Any) -> None:
 
 
 def _check_labels(problem: Problem) -> None:
-    """Refuse labels that a loss does not know, if it says which it does: see `fedrzo.zoo.labels`."""
+    """Refuse labels that a loss does not know, if it says which it does: see `fedrzo.zoo.samples`."""
     x = problem.layout.unravel(np.asarray(problem.x0))
     for level in problem.stated:
         data = level.data

@@ -1,9 +1,5 @@
 """Two-stage stochastic programs with equilibrium constraints: the problem class `TwoStage`."""
 
-from __future__ import annotations
-
-import copy
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -11,20 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import sets, vi
+from fedrzo import vi
 from fedrzo.data.client_data import CHUNK
-from fedrzo.errors import InputError, warn
-from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
-from fedrzo.problems.map_curvature import Measured, hardest, measure
+from fedrzo.errors import InputError
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss
+from fedrzo.problems.map_checks import EMPTY, check_map, check_monotone, check_nonempty
 from fedrzo.problems.questions import BY_CLIENTS
-from fedrzo.problems.scenarios import WithMap
-from fedrzo.support.arguments import call_user, check_function, checked_signature
+from fedrzo.problems.scenarios import Measured, WithMap, hardest, measure
+from fedrzo.support.arguments import check_function, checked_signature
+from fedrzo.support.pytrees import replaced
 from fedrzo.vi.spectrum import DENSE, at_point
 
 MONITORED = 1e-11
-EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
-FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
 
 
 class TwoStage(WithMap):
@@ -78,7 +72,7 @@ class TwoStage(WithMap):
         self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
         self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
         with self.precision():
-            _check_map(self)
+            check_map(self)
             self.take_constants(measure(self) if self.estimated else None)
 
     def take_constants(self, measured: Measured | None) -> None:
@@ -119,9 +113,7 @@ class TwoStage(WithMap):
 
     def as_stated(self) -> Self:
         """Return this problem without what was measured of it."""
-        stated = copy.copy(self)
-        stated.client_constants, stated.measured_gradients = vi.Constants(None, None), 0
-        return stated
+        return replaced(self, client_constants=vi.Constants(None, None), measured_gradients=0)
 
     def constants_of(self, client: Any) -> vi.Constants:
         """Return mu and L of one client's map; those that hold for all clients where none is named."""
@@ -165,20 +157,12 @@ class TwoStage(WithMap):
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
         x = jnp.asarray(x, float)
-        scenarios = self.scenarios()
-        rows = scenarios.weights.size
-
-        def add(k: Any, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            total, worst = found
-            place = k * CHUNK + jnp.arange(CHUNK, dtype=jnp.int32)
-            row = jnp.minimum(place, rows - 1)
-            values, errors = jax.vmap(lambda xi, i: self._seen(x, xi, i))(scenarios.fetch(row), scenarios.owner[row])
-            weight = jnp.where(place < rows, scenarios.weights[row], 0)
-            return total + jnp.dot(weight, values), jnp.maximum(worst, jnp.max(errors))
-
-        nothing = jnp.zeros((), x.dtype)
-        loss, error = jax.lax.fori_loop(0, -(-rows // CHUNK), add, (nothing, nothing))
-        return {"loss": loss, "feasibility": self.worst_distance(x), "lower_error": error}
+        fetch, owner, weights = self.scenarios()
+        rows = jnp.arange(weights.size)
+        values, errors = jax.lax.map(
+            lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK)
+        )
+        return {"loss": weights @ values, "feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
 
     def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[jax.Array, jax.Array]:
         """Return the loss of one scenario, and a bound on the error of its lower solution.
@@ -227,8 +211,8 @@ class TwoStage(WithMap):
         check_nonempty(measured, x)
         xi = measured.worst[0][0]
         lower_set = self.lower_set_at(x, xi)
-        _check_monotone(self, measured.overall, lower_set)
-        trees = self.layout.unravel(x), self.lower_layout.unravel(lower_set.project(self.start_below))
+        check_monotone(self, measured.overall, lower_set)
+        trees = self.trees(x, lower_set.project(self.start_below))
         return check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
 
 
@@ -239,55 +223,7 @@ def check_solver(solver: Any, argument: str) -> vi.Solver:
     return solver
 
 
-def _check_map(problem: TwoStage) -> None:
-    x, y = problem.layout.unravel(jnp.asarray(problem.x0)), problem.lower_layout.unravel(jnp.asarray(problem.y0))
-    if is_blackbox(problem.map_fn):
-        raise InputError("map: found a black box; its derivatives are needed, so write it with jax.numpy")
-    traced = functools.partial(jax.eval_shape, problem.map_fn)
-    found = call_user(traced, "map", "map(x, y, xi)", x, y, problem.alone(one_sample(problem.data)))
-    shapes, wanted = (jax.tree.map(lambda leaf: jnp.shape(leaf), tree) for tree in (found, y))
-    if shapes != wanted:
-        raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
-
-
 @jax.jit
 def solve_once(problem: TwoStage, x: jax.Array, xi: PyTree, solver: vi.Solver, client: Any = None) -> vi.Solution:
     """Solve one lower level; compiled once for a problem and a kind of solver."""
     return problem.solve(x, xi, solver, client=client)
-
-
-def check_nonempty(measured: Measured, x: jax.Array) -> None:
-    """Refuse a Y that was found to be empty at x."""
-    if measured.violation > EMPTY:
-        at_x = np.array2string(np.asarray(x), precision=4, threshold=8)
-        raise InputError(
-            f"lower_constraint: Y is empty (the nearest y breaks it by {measured.violation:.3g}) at x = {at_x}; correct it, "
-            "start elsewhere, or give a lower_domain"
-        )
-
-
-def _check_monotone(problem: TwoStage, measured: vi.Constants, lower_set: sets.Set) -> None:
-    """Warn of a map that is not strongly monotone; refuse it on an unbounded Y, where it may have no solution at all."""
-    if measured.mu <= 0 and _is_unbounded(lower_set, problem.lower_layout.size):
-        raise InputError(
-            f"lower_constraint: Y is unbounded and the map's measured modulus is {measured.mu:.3g}: there may be no lower "
-            "solution; bound Y, or make the map strongly monotone"
-        )
-    if measured.mu <= 0:
-        warn(
-            f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}); lower solutions may not be "
-            "unique, and their error has no bound"
-        )
-    elif problem.modulus > measured.mu * (1 + 1e-6):
-        warn(
-            f"modulus: found {problem.modulus:.4g}, but measured {measured.mu:.4g} on samples; bounds on the lower level's "
-            "error are too small"
-        )
-
-
-def _is_unbounded(lower_set: sets.Set, size: int) -> bool:
-    """Tell whether projections of far points keep moving out, in some directions and their opposites."""
-    noise = np.random.default_rng(0).normal(size=(8, size))
-    rays = np.concatenate([noise, -noise]) / np.linalg.norm(noise, axis=1).max()
-    near, far = (np.array([lower_set.project(jnp.asarray(scale * ray)) for ray in rays]) for scale in (FAR, 2 * FAR))
-    return bool(np.max(np.linalg.norm(far - near, axis=1)) > 1e-3 * FAR)

@@ -75,11 +75,7 @@ class Members(Pytree):
 def project_balls(linear: Set, centers: Array, radii: Array, x: Array) -> tuple[Array, Array]:
     """Return the point of a set and of all balls that is nearest to x, and a bound of its error.
 
-    Args:
-        linear: A set P with an exact projection; where there are several balls, a polyhedral one.
-        centers: The balls' centres, one row for each.
-        radii: Their radii.
-        x: The point.
+    The set has an exact projection, and is polyhedral where there are several balls; each has a row of `centers`.
     """
     linear, centers, radii = jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), (linear, centers, radii))
     return _project(linear, centers, radii, x)

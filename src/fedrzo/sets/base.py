@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedrzo.errors import InputError, warn
+from fedrzo.support.pytrees import register
 
 FOLD_LIMIT = 250_000  # entries of a dense matrix of constraints; beyond, alternating projections are faster
 
@@ -38,25 +39,11 @@ class Pytree:
     """
 
     def __init_subclass__(cls) -> None:
-        jax.tree_util.register_pytree_with_keys(cls, _flatten, lambda static, values: _rebuild(cls, static, values))
+        register(cls, lambda: tuple(f.name for f in dataclasses.fields(cls) if not f.metadata.get("static")))  # type: ignore[arg-type]
 
     def _store(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-
-def _flatten(node: Any) -> tuple[list[tuple[Any, Any]], tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
-    fields = dataclasses.fields(node)
-    names = tuple(field.name for field in fields if not field.metadata.get("static"))
-    static = tuple((field.name, getattr(node, field.name)) for field in fields if field.metadata.get("static"))
-    return [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in names], (names, static)
-
-
-def _rebuild(cls: Any, structure: Any, values: Any) -> Any:
-    names, static = structure
-    node = object.__new__(cls)
-    node._store(**dict(zip(names, values, strict=True)), **dict(static))
-    return node
 
 
 class Set(Pytree):
@@ -137,22 +124,6 @@ class Set(Pytree):
         self.check(x.shape[0], "x")
         return x
 
-    def _entries(self, *names: str) -> int | None:
-        """Return how many numbers are given one for each entry of x, if any are."""
-        shapes = (getattr(getattr(self, name), "shape", ()) for name in names)
-        return next((shape[0] for shape in shapes if shape), None)
-
-    def _check_entries(self, name: str, n: int, argument: str) -> None:
-        """Check a number that may be given once for all entries of x, or once for each."""
-        value, kind = getattr(self, name), type(self).__name__
-        if not hasattr(value, "shape"):
-            raise InputError(f"{argument}: {kind} has {name} as a pytree; call flatten_set(set, x0) first")
-        if value.shape not in ((), (n,)):
-            raise InputError(
-                f"{argument}: {kind} has {name} of shape {value.shape}, but x has {n} entries; "
-                f"pass a scalar or {n} values"
-            )
-
     def __repr__(self) -> str:
         fields = (f"{field.name}={show(getattr(self, field.name))}" for field in dataclasses.fields(self))  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(fields)})"
@@ -232,17 +203,10 @@ def numbers(value: Any, argument: str, infinite: bool = False) -> Any:
         if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == bool):
             raise InputError(f"{argument}: expected real numbers, got dtype {array.dtype}; pass floats")
         array = array.astype(float)
-    if isinstance(array, np.ndarray):
-        _check_values(array, argument, infinite)
-    return array
-
-
-def _check_values(array: np.ndarray, argument: str, infinite: bool) -> None:
-    bad = np.isnan(array) if infinite else ~np.isfinite(array)
-    if bad.any():
-        index = first_index(bad)
+    if isinstance(array, np.ndarray) and (bad := np.isnan(array) if infinite else ~np.isfinite(array)).any():
         wanted = "a number" if infinite else "a finite number"
-        raise InputError(f"{argument}: found {float(array[bad][0]):g}{index}; pass {wanted}")
+        raise InputError(f"{argument}: found {float(array[bad][0]):g}{first_index(bad)}; pass {wanted}")
+    return array
 
 
 def first_index(bad: np.ndarray) -> str:

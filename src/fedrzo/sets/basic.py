@@ -1,7 +1,7 @@
 """Sets with a closed-form projection: all of R^n, a box, a ball, a simplex."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,33 @@ class Reals(Set):
         return make_rows(n, dtype)
 
 
+class PerEntry(Set):
+    """A set with numbers that may be given once for all entries of x, once for each, or in a pytree that mirrors x."""
+
+    _per_entry: ClassVar[tuple[str, ...]]  # their names
+
+    def check(self, n: int, argument: str) -> None:
+        """Raise `InputError` unless each of these is a scalar or has `n` values."""
+        for name in self._per_entry:
+            value, kind = getattr(self, name), type(self).__name__
+            if not hasattr(value, "shape"):
+                raise InputError(f"{argument}: {kind} has {name} as a pytree; call flatten_set(set, x0) first")
+            if value.shape not in ((), (n,)):
+                raise InputError(
+                    f"{argument}: {kind} has {name} of shape {value.shape}, but x has {n} entries; "
+                    f"pass a scalar or {n} values"
+                )
+
+    def _length(self) -> int | None:
+        shapes = (getattr(getattr(self, name), "shape", ()) for name in self._per_entry)
+        return next((shape[0] for shape in shapes if shape), None)
+
+    def _ravelled(self, example: Any) -> Set:
+        return replace(self, **{name: ravel_like(getattr(self, name), example) for name in self._per_entry})  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Box(Set):
+class Box(PerEntry):
     """The box `lo <= x <= hi`.
 
     Attributes:
@@ -42,6 +67,7 @@ class Box(Set):
         hi: Upper bounds, likewise. May be inf.
     """
 
+    _per_entry = ("lo", "hi")
     lo: Any
     hi: Any
 
@@ -63,14 +89,6 @@ class Box(Set):
     def _bounds(self, x: Array) -> tuple[Array, Array]:
         return jnp.asarray(self.lo, x.dtype), jnp.asarray(self.hi, x.dtype)
 
-    def check(self, n: int, argument: str) -> None:
-        """Raise `InputError` unless each bound is a scalar or has `n` values."""
-        self._check_entries("lo", n, argument)
-        self._check_entries("hi", n, argument)
-
-    def _length(self) -> int | None:
-        return self._entries("lo", "hi")
-
     def _row_count(self, n: int) -> int:
         return 2 * n
 
@@ -78,9 +96,6 @@ class Box(Set):
         numpy = np if is_concrete(self.lo, self.hi) else jnp
         bounds = [numpy.broadcast_to(numpy.asarray(v, dtype), n) for v in (self.hi, -self.lo)]
         return make_rows(n, dtype, np.vstack([np.eye(n), -np.eye(n)]), numpy.concatenate(bounds))
-
-    def _ravelled(self, example: Any) -> Set:
-        return Box(ravel_like(self.lo, example), ravel_like(self.hi, example))
 
 
 def _check_bounds(lo: np.ndarray, hi: np.ndarray) -> None:
@@ -96,7 +111,7 @@ def _check_bounds(lo: np.ndarray, hi: np.ndarray) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ball(Set):
+class Ball(PerEntry):
     """The Euclidean ball `||x - center|| <= radius`.
 
     Attributes:
@@ -104,6 +119,7 @@ class Ball(Set):
         radius: A number, zero or more.
     """
 
+    _per_entry = ("center",)
     center: Any
     radius: Any
 
@@ -124,16 +140,6 @@ class Ball(Set):
     def _violation(self, x: Array) -> Array:
         beyond = norm(x - jnp.asarray(self.center, x.dtype)) - jnp.asarray(self.radius, x.dtype)
         return jnp.maximum(beyond, 0)
-
-    def check(self, n: int, argument: str) -> None:
-        """Raise `InputError` unless the centre is a scalar or has `n` values."""
-        self._check_entries("center", n, argument)
-
-    def _length(self) -> int | None:
-        return self._entries("center")
-
-    def _ravelled(self, example: Any) -> Set:
-        return Ball(ravel_like(self.center, example), self.radius)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

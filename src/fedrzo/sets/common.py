@@ -84,14 +84,11 @@ class Many(Linear):
 
     group: Set
 
-    def _one(self) -> Set:
-        return jax.tree.map(lambda leaf: leaf[0], self.group)
-
     def _parts(self) -> tuple[Set, ...]:
         return tuple(tightest(part) if isinstance(part, Box) else Many(part) for part in self.group._parts())
 
     def _row_count(self, n: int) -> int | None:
-        own = self._one()._row_count(n)
+        own = jax.tree.map(lambda leaf: leaf[0], self.group)._row_count(n)
         return None if own is None else own * jax.tree.leaves(self.group)[0].shape[0]
 
     def _rows(self, n: int, dtype: Any) -> Rows:

@@ -18,11 +18,7 @@ UNROLLED = 4  # so many sets are visited one by one in the compiled program, whi
 def alternate(members: Any, count: int, x: Array, sweeps: int = SWEEPS) -> tuple[Array, Array]:
     """Return the projection of x onto the intersection of several sets, and a bound of its error.
 
-    Args:
-        members: A pytree with `project(i, z)`, the projection onto set i, an integer or a traced one.
-        count: How many sets there are.
-        x: The point.
-        sweeps: How often all of them are visited at most.
+    `members` is a pytree with `project(i, z)`, the projection onto set i, an integer or a traced one.
     """
     corrections, error = _corrections(members, count, x, sweeps)
     return x - jnp.sum(corrections, axis=0), error

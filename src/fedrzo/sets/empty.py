@@ -34,16 +34,10 @@ class Constraints(NamedTuple):
 
 
 def refuse_empty(members: Iterable[Set], n: int | None, message: str, near: Any = None) -> None:
-    """Raise `InputError` if sets have no point of R^n in common, as far as their numbers are known.
+    """Raise `InputError` if sets have no point of R^n in common, as far as their numbers and n are known.
 
     Not looked at are sets of a user's own kind, balls in a part of x, and what is too large for a dense matrix: a run looks
-    at the point where it starts.
-
-    Args:
-        members: The sets.
-        n: The length of x, or None if nothing tells it yet.
-        message: What the error says.
-        near: A point that may lie in all of them.
+    at the point where it starts. `near` is a point that may lie in all of them.
     """
     members = list(members)
     if n is None or not is_concrete(*jax.tree.leaves(members)):

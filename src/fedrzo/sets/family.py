@@ -32,21 +32,13 @@ class Public:
 
 @dataclass(frozen=True, eq=False)
 class SetFamily(Pytree):
-    """The sets of m clients; made by `stack_sets`.
+    """The sets of m clients; made by `stack_sets`."""
 
-    Attributes:
-        groups: One set per kind, with its members' numbers stacked; a single set if all clients share it.
-        kind: For each client, its place in `groups`.
-        place: For each client, its place in its group.
-        identical: Whether all clients have the same set, by value.
-        public: For each client, whether the server may know its set; None if it may know none.
-    """
-
-    groups: tuple[Set, ...]
-    kind: Any
-    place: Any
-    identical: bool = field(metadata={"static": True})
-    public: Any = None
+    groups: tuple[Set, ...]  # one set per kind, with its members' numbers stacked; a single set if all clients share it
+    kind: Any  # for each client, its place in `groups`
+    place: Any  # for each client, its place in its group
+    identical: bool = field(metadata={"static": True})  # whether all clients have the same set, by value
+    public: Any = None  # for each client, whether the server may know its set; None if it may know none
 
     @property
     def kinds(self) -> int:
@@ -92,10 +84,6 @@ class SetFamily(Pytree):
             count = leaves[0].shape[0] if leaves else 1  # sets without numbers are all the same
             found += [jax.tree.map(lambda leaf, j=j: leaf[j], group) for j in range(count)]
         return found
-
-    def intersection(self, x: Any) -> Array:
-        """Return the projection of `x` onto the intersection of all clients' sets; see `nearest`."""
-        return self.nearest(jnp.asarray(x))[0]
 
     def nearest(self, x: Array) -> tuple[Array, Array]:
         """Return the projection of `x` onto the intersection of all clients' sets, and a bound of its error.
@@ -163,7 +151,8 @@ def stack_sets(sets: Sequence[Set]) -> SetFamily:
     kind, place, groups = _group(sets)
     if len(groups) == 1 and all(_equal(sets[0], other) for other in sets[1:]):
         return SetFamily((sets[0],), kind, place, identical=True)
-    stacked = tuple(jax.tree.map(lambda *leaves: _stack(leaves), *group) for group in groups)
+    stack = lambda *leaves: (jnp if has_tracer(leaves) else np).stack(leaves)  # noqa: E731
+    stacked = tuple(jax.tree.map(stack, *group) for group in groups)
     return SetFamily(stacked, kind, place, identical=False)
 
 
@@ -177,10 +166,6 @@ def _group(sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray, list[list[Set]]
         kind[i], place[i] = list(groups).index(key), len(group)
         group.append(member)
     return kind, place, list(groups.values())
-
-
-def _stack(leaves: Sequence[Any]) -> Any:
-    return jnp.stack(leaves) if has_tracer(leaves) else np.stack(leaves)
 
 
 def _equal(one: Set, other: Set) -> bool:

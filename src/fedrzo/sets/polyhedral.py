@@ -1,7 +1,7 @@
 """Sets described by linear constraints: a halfspace, an affine set, a polyhedron."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -83,15 +83,18 @@ class Halfspace(Linear):
         return make_rows(n, dtype, self.a[None], self.b.reshape(1))
 
 
-class _Matrix(Linear):
+@dataclass(frozen=True, eq=False, repr=False)
+class Matrix(Linear):
     """What `Affine` and `Polyhedron` share: a matrix with one right-hand side per row."""
 
+    _rows_are: ClassVar[str]  # what its rows are called
+    _infinite: ClassVar[bool]  # whether a right-hand side may be
     A: Any
     b: Any
 
-    def _read(self, infinite: bool) -> None:
+    def __post_init__(self) -> None:
         kind = type(self).__name__
-        A, b = numbers(self.A, f"{kind}: A"), numbers(self.b, f"{kind}: b", infinite)
+        A, b = numbers(self.A, f"{kind}: A"), numbers(self.b, f"{kind}: b", self._infinite)
         if not hasattr(A, "shape") or A.ndim != 2:
             found = f"has shape {A.shape}" if hasattr(A, "shape") else "has rows of unequal length"
             raise InputError(f"{kind}: A {found}; pass a matrix, one row for each constraint")
@@ -101,6 +104,8 @@ class _Matrix(Linear):
         _reject_minus_inf(kind, b)
         numpy = np if is_concrete(b) else jnp
         self._store(A=A, b=numpy.broadcast_to(b, A.shape[:1]))
+        message = f"{kind}: found {self._rows_are} that no point satisfies together; correct A or b"
+        refuse_empty([self], self._length(), message)
 
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError` unless A has `n` columns."""
@@ -115,8 +120,7 @@ class _Matrix(Linear):
         return int(self.A.shape[0])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Affine(_Matrix):
+class Affine(Matrix):
     """The affine set `A x = b`; rows may be redundant. If traced ones contradict each other, it is solved in least squares.
 
     Attributes:
@@ -124,37 +128,27 @@ class Affine(_Matrix):
         b: One number for each row, or one for all.
     """
 
-    A: Any
-    b: Any
-
-    def __post_init__(self) -> None:
-        self._read(infinite=False)
-        refuse_empty([self], self._length(), "Affine: found equations that no point satisfies together; correct A or b")
+    _rows_are = "equations"
+    _infinite = False
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return make_rows(n, dtype, E=self.A, f=self.b)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Polyhedron(_Matrix):
+class Polyhedron(Matrix):
     """The polyhedron `A x <= b`, projected onto by an interior-point method and an exact finish.
 
-    Measured against the distance moved, the projection is within 1e-9 in float64, also with redundant, badly
-    scaled or opposite rows (no interior) and at degenerate vertices. In float32 expect 1e-5, and 1e-3 where
-    rows are nearly parallel. If a set of traced
-    numbers is empty, the result is finite and `violation` positive.
+    Measured against the distance moved, the projection is within 1e-9 in float64, also with redundant, badly scaled or opposite
+    rows (no interior) and at degenerate vertices. In float32 expect 1e-5, and 1e-3 where rows are nearly parallel. If a set of
+    traced numbers is empty, the result is finite and `violation` positive.
 
     Attributes:
         A: A matrix, one row for each inequality.
         b: One number for each row, or one for all. May be inf.
     """
 
-    A: Any
-    b: Any
-
-    def __post_init__(self) -> None:
-        self._read(infinite=True)
-        refuse_empty([self], self._length(), "Polyhedron: found rows that no point satisfies together; correct A or b")
+    _rows_are = "rows"
+    _infinite = True
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return make_rows(n, dtype, self.A, self.b)

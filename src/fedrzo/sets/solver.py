@@ -38,7 +38,9 @@ def project_rows(rows: Rows, x: Array) -> Array:
     held = least_multipliers(E)
     y = x - E.T @ held(E @ x - f)
     if A.shape[0] > 0:
-        slack = _without_rounding(b - A @ y, jnp.abs(b) + jnp.abs(A) @ jnp.abs(y))
+        # A slack that is only the rounding of its terms is none: a point on the boundary stays there.
+        slack, size = b - A @ y, jnp.abs(b) + jnp.abs(A) @ jnp.abs(y)
+        slack = jnp.where(jnp.abs(slack) <= 4 * float(jnp.finfo(slack.dtype).eps) * size, 0, slack)
         if E.shape[0] > 0:  # a move must keep E y = f: of each row, only the part along such moves counts
             along = A - jax.vmap(lambda row: E.T @ held(E @ row))(A)
             moves = jnp.max(jnp.abs(along), axis=1, keepdims=True) > float(jnp.finfo(A.dtype).eps) ** 0.6
@@ -70,11 +72,6 @@ def _idle_rows_out(A: Array, b: Array, says_nothing: float) -> tuple[Array, Arra
     """Neutralise rows of zeros and infinite right-hand sides: no move can help or hurt them."""
     live = jnp.any(A != 0, axis=1) & jnp.isfinite(b)
     return jnp.where(live[:, None], A, 0), jnp.where(live, b, says_nothing)
-
-
-def _without_rounding(slack: Array, size: Array) -> Array:
-    """Set to zero a slack that is only the rounding of its terms: a point on the boundary stays there."""
-    return jnp.where(jnp.abs(slack) <= 4 * float(jnp.finfo(slack.dtype).eps) * size, 0, slack)
 
 
 def least_multipliers(B: Array, sharpness: Any = 0) -> Callable[[Array], Array]:

@@ -1,7 +1,5 @@
 """Reading what a user passes: arguments that fit a signature, functions that can be called and traced, what those return."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -28,8 +26,7 @@ UNTRACED = "uses NumPy or Python control flow on traced values, or turns one int
 def checked_signature(**instead: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Make a function, an `__init__` or a class method say in one line which argument is misspelt, missing or one too many.
 
-    Args:
-        instead: what arguments are called here that others call otherwise: `seed="key"`.
+    By `seed="key"`, an argument that others call `seed` is called `key` here.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -117,14 +114,9 @@ def kind(value: Any) -> str:
 
 
 def call_user(function: Callable, argument: str, call: str, *arguments: Any, wrap: bool = False) -> Any:
-    """Call a function that a user wrote, and say in one line what went wrong with it.
+    """Call a function that a user wrote as this `argument`, and say in one line what went wrong with it.
 
-    Args:
-        function: the function.
-        argument: how it was passed.
-        call: how it is called, such as `loss(x, batch)`.
-        arguments: what it is called with.
-        wrap: whether `fz.blackbox` is a way out for a function that cannot be traced.
+    A `call` is written like `loss(x, batch)`; `wrap` says that `fz.blackbox` is a way out where it cannot be traced.
     """
     try:
         return function(*arguments)
@@ -142,14 +134,7 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
 
 
 def call_part(part: Callable, name: str, takes: str, *arguments: Any) -> Any:
-    """Call a part of a user's own method. Errors of its own are raised where they happen.
-
-    Args:
-        part: the function.
-        name: how it is called in messages, such as `round: Mine.round`.
-        takes: its arguments, in words.
-        arguments: what it is called with.
-    """
+    """Call a part of a user's own method, which takes arguments in these words. Errors of its own are raised as they are."""
     try:
         inspect.signature(part).bind(*arguments)
     except TypeError as error:
@@ -166,14 +151,10 @@ def call_part(part: Callable, name: str, takes: str, *arguments: Any) -> Any:
 def check_arrays(tree: Any, what: str) -> None:
     """Refuse a pytree that holds something other than numbers and arrays of them."""
     for leaf in jax.tree.leaves(tree):
-        if not (isinstance(leaf, NUMBERS) or _has_numbers(leaf)):
+        dtype = leaf.dtype if isinstance(leaf, jax.Array | np.ndarray | np.generic) else np.dtype(object)
+        numeric = any(jax.dtypes.issubdtype(dtype, family) for family in (np.number, np.bool_, jax.dtypes.extended))
+        if not isinstance(leaf, NUMBERS) and not numeric:
             raise InputError(f"{what} {kind(leaf)}; use numbers and arrays of numbers only")
-
-
-def _has_numbers(leaf: Any) -> bool:
-    if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
-        return False
-    return any(jax.dtypes.issubdtype(leaf.dtype, family) for family in (np.number, np.bool_, jax.dtypes.extended))
 
 
 def mismatch(found: Any, wanted: Any) -> str | None:

@@ -1,7 +1,5 @@
 """The names of a history's columns: one list, so that no metric of a user's takes a name that has a meaning."""
 
-from __future__ import annotations
-
 COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
 COLUMNS = ("round", *COST_COLUMNS, "seconds")
 WIRE_COLUMNS = ("wire_upload_bytes", "wire_download_bytes", "failures")  # of engines that leave this process

@@ -1,7 +1,5 @@
 """How runs are compiled on a CPU: options of XLA, and what it is to compute as it stands. What each gives is in docs/speed.md."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import functools

@@ -1,7 +1,5 @@
 """Files that are either whole or absent: written beside their place, flushed, then moved there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """What JAX computes on: how many cores, and a warning for those who have a GPU and compute on the CPU."""
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path
@@ -14,13 +12,7 @@ DEVICES = ("/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg")  # Linux, 
 
 
 def idle_gpu(present: bool, backend: str, chosen: str | None) -> str | None:
-    """Return what to say about a GPU that is not used, or None.
-
-    Args:
-        present: whether the machine has an NVIDIA device.
-        backend: what JAX computes on.
-        chosen: what the user told JAX to compute on, if anything.
-    """
+    """Return what to say about an NVIDIA device that is not used, or None; the user may have `chosen` what JAX computes on."""
     if not present or backend != "cpu" or chosen:
         return None
     return (

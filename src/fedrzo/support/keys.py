@@ -5,8 +5,6 @@ takes microseconds a call; on a GPU by a launch of its own. Written out, the com
 numbers are the same bits: `tests/support/test_keys.py` compares them.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,13 +1,12 @@
 """Small tools for pytrees: what is traced, what is static, and one flat vector for any tree."""
 
-from __future__ import annotations
-
+import copy
 import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import numpy as np
 from fedrzo.errors import InputError
 
 T = TypeVar("T", bound=type)
+Instance = TypeVar("Instance")
 
 
 def traced(*names: str) -> Callable[[T], T]:
@@ -50,7 +50,7 @@ class Layout:
     dtype: np.dtype
 
     @classmethod
-    def of(cls, tree: Any, argument: str) -> Layout:
+    def of(cls, tree: Any, argument: str) -> Self:
         """Read the layout of `tree`; `argument` is its name in error messages."""
         leaves, treedef = jax.tree.flatten(tree)
         if not leaves:
@@ -96,6 +96,13 @@ def as_float(leaf: Any, argument: str) -> np.ndarray:
     if not np.all(np.isfinite(array)):
         raise InputError(f"{argument}: found a value that is not finite; pass finite numbers")
     return array
+
+
+def replaced(instance: Instance, **attributes: Any) -> Instance:
+    """Return a copy of an object with other attributes."""
+    other = copy.copy(instance)
+    vars(other).update(attributes)
+    return other
 
 
 def nbytes(tree: Any) -> int:

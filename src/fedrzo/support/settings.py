@@ -1,7 +1,5 @@
 """Settings with dotted keys, such as `method.stepsize=0.01`, and how they change nested tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import tomllib

@@ -178,7 +178,7 @@ def _norm_in_y(problem: Problem, x: jax.Array, y: jax.Array, batch: Any) -> jax.
     """Return the norm of the gradient in y; of a black box, by differences along the axes."""
 
     def value(y: jax.Array) -> jax.Array:
-        return problem.value(x, y, batch)  # type: ignore[call-arg]
+        return problem.value(x, y, batch)
 
     if not is_blackbox(problem.loss_fn):
         return jnp.linalg.norm(jax.grad(value)(y))

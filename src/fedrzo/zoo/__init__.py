@@ -1,7 +1,5 @@
 """Concrete problems by name: toys with closed-form answers, the paper's own, and published ones."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -52,6 +50,4 @@ def make(name: str, **options: Any) -> Any:
 
 def describe() -> dict[str, str]:
     """Return one line on each problem."""
-    return {
-        name: (getattr(maker, "func", maker).__doc__ or "").strip().splitlines()[0] for name, maker in PROBLEMS.items()
-    }
+    return {name: (maker.__doc__ or "").strip().splitlines()[0] for name, maker in PROBLEMS.items()}

@@ -1,13 +1,10 @@
 """The paper's Section 5.2, hyper-parameter learning, and a bilevel problem with a closed-form answer.
 
-Client i has an l2 weight x_i >= floor. The model y minimises, over all clients, the mean logistic
-loss on training data plus x_i |y|^2 / 2; x minimises the mean logistic loss on validation data. The paper prints sums over local
-data; means are taken here, so that a weight means the same whatever the number of samples. Since all clients share y, only the
-mean of the x_i matters, and since f sees x through y alone, local steps with a delayed y are one longer step: `direct` is there
-to tell them apart.
+Client i has an l2 weight x_i >= floor. The model y minimises, over all clients, the mean logistic loss on training data plus
+x_i |y|^2 / 2; x minimises the mean logistic loss on validation data. The paper prints sums over local data. Since all clients
+share y, only the mean of the x_i matters, and since f sees x through y alone, local steps with a delayed y are one longer step:
+`direct` is there to tell them apart.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -20,8 +17,8 @@ from fedrzo import sets
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.bilevel import Bilevel
-from fedrzo.zoo.labels import known_signs, knows
-from fedrzo.zoo.relu import split_rows
+from fedrzo.support.numbers import check_counts
+from fedrzo.zoo.samples import known_signs, knows, on_dataset, split_rows
 
 
 @jax.custom_jvp
@@ -57,7 +54,8 @@ def training_loss(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
 def descend_by_products(x: jax.Array, y: jax.Array, batch: Any, stepsize: Any, steps: Any) -> jax.Array:
     """Take gradient steps of `training_loss` in the space of samples: what moves y is a combination of them.
 
-    Each step needs the products of the samples with each other, which never change, instead of two products with all of them.
+    Each step needs the products of the samples with each other, which never change, instead of two products with all of them:
+    faster where there are fewer samples than pixels.
     """
     (images, labels), client = batch
     rows = labels[:, None] * images
@@ -81,25 +79,9 @@ def linear_accuracy(x: jax.Array, y: jax.Array, test: Any) -> jax.Array:
     return jnp.mean(jnp.sign(images @ y) == labels)
 
 
-def hyper_digits(
-    clients: int = 5, floor: float = 0.01, start: float = 0.3, training: int = 20, validation: float = 0.25,
-    split: str = "dirichlet", alpha: float = 0.5, seed: int = 0, data: str | None = None, products: bool = False,
-) -> Bilevel:  # fmt: skip
-    """One l2 weight per client, learnt on validation data: scikit-learn's digits, even against odd."""
-    return hyper_parameters("digits", clients, floor, start, training, validation, split, alpha, seed, data, products)
-
-
-def hyper_mnist(
-    clients: int = 5, floor: float = 0.01, start: float = 0.3, training: int = 20, validation: float = 0.25,
-    split: str = "dirichlet", alpha: float = 0.5, seed: int = 0, data: str | None = None, products: bool = False,
-) -> Bilevel:  # fmt: skip
-    """One l2 weight per client, learnt on validation data: MNIST, even against odd."""
-    return hyper_parameters("mnist", clients, floor, start, training, validation, split, alpha, seed, data, products)
-
-
 def hyper_parameters(
-    name: str, clients: int, floor: float, start: float, training: int, validation: float, split: str, alpha: float,
-    seed: int, folder: str | None, products: bool,
+    name: str, clients: int = 5, floor: float = 0.01, start: float = 0.3, training: int = 20, validation: float = 0.25,
+    split: str = "dirichlet", alpha: float = 0.5, seed: int = 0, data: str | None = None, products: bool = False,
 ) -> Bilevel:  # fmt: skip
     """Return Section 5.2's problem on a data set of ten classes. None of these numbers is in the paper.
 
@@ -108,18 +90,19 @@ def hyper_parameters(
         clients: how many there are, hence also how many weights.
         floor: X = {x >= floor}. It is the lower level's modulus; at 0.01 its condition number is some hundreds.
         start: all weights at the start, well above the best ones so that there is something to learn.
-        training: samples that each client trains on at most. Few, so that weights matter: with all of the digits the
-            best weight is below any floor that leaves the lower level well conditioned.
+        training: samples that each client trains on at most; with all of the digits, the best weight is below any usable floor.
         validation: the share of each client's samples that is kept for the upper level.
         split: how samples are dealt out, `"dirichlet"` (clients differ in classes) or `"iid"`.
         alpha: of the Dirichlet split.
         seed: of the splits.
-        folder: where the data are, if not in the usual places.
-        products: take full-gradient steps of the lower level by the products of a client's samples (`descend_by_products`),
-            which is faster where a client trains on fewer samples than there are pixels; equal up to rounding.
+        data: the folder where the data are, if not in the usual places.
+        products: take full-gradient steps of the lower level by `descend_by_products`; equal up to rounding.
     """
-    _check_weights(floor, start)
-    loaded = datasets.load(name, root=folder)
+    if not floor > 0:
+        raise InputError(f"floor: found {floor!r}; pass a positive number, or the lower level is not strongly convex")
+    if not start >= floor:
+        raise InputError(f"start: found {start!r}, below the floor {floor!r}; start inside X")
+    loaded = datasets.load(name, root=data)
     labels = datasets.even_odd(loaded.y_train)
     parts = split_rows(split, loaded.y_train, clients, alpha, seed)
     held, used = _hold_out(parts, validation, training, seed)
@@ -135,9 +118,14 @@ def hyper_parameters(
     )  # fmt: skip
 
 
-def _curvature(images: list[np.ndarray]) -> float:
+ABOUT = "One l2 weight per client, learnt on validation data: {}, even against odd."
+hyper_digits = on_dataset(hyper_parameters, "digits", ABOUT.format("scikit-learn's digits"))
+hyper_mnist = on_dataset(hyper_parameters, "mnist", ABOUT.format("MNIST"))
+
+
+def _curvature(parts: list[np.ndarray]) -> float:
     """Return the smoothness of the mean logistic loss: a quarter of the largest eigenvalue of the second moments."""
-    moments = np.mean([part.T.astype(float) @ part / len(part) for part in images], axis=0)
+    moments = np.mean([part.T.astype(float) @ part / len(part) for part in parts], axis=0)
     return float(np.linalg.eigvalsh(moments)[-1]) / 4
 
 
@@ -145,8 +133,7 @@ def _hold_out(parts: list[np.ndarray], share: float, most: int, seed: int) -> tu
     """Split each client's samples at random into those held out and at most so many of the others."""
     if not 0 < share < 1:
         raise InputError(f"validation: found {share!r}; pass a share between 0 and 1")
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise InputError(f"training: found {most!r}; pass a whole number of at least 1")
+    check_counts(training=most)
     rng = np.random.default_rng(seed)
     held, used = [], []
     for i, rows in enumerate(parts):
@@ -159,13 +146,6 @@ def _hold_out(parts: list[np.ndarray], share: float, most: int, seed: int) -> tu
         held.append(np.sort(rows[:cut]))
         used.append(np.sort(rows[cut : cut + most]))
     return held, used
-
-
-def _check_weights(floor: float, start: float) -> None:
-    if not floor > 0:
-        raise InputError(f"floor: found {floor!r}; pass a positive number, or the lower level is not strongly convex")
-    if not start >= floor:
-        raise InputError(f"start: found {start!r}, below the floor {floor!r}; start inside X")
 
 
 def nearness(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
@@ -182,7 +162,7 @@ def following(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
 
 def direct(clients: int = 4, dim: int = 5, lower_dim: int = 3, samples: int = 8, seed: int = 0) -> Bilevel:
     """A loss that depends on x directly and through y: the minimiser solves a linear system, see `direct_answer`."""
-    _check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
+    check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
     rng = np.random.default_rng(seed)
     upper, lower, fixed = [], [], []
     for i in range(clients):  # clients differ in centres, matrices and strengths
@@ -229,16 +209,9 @@ def coupled(
     """Quadratics whose Hessians differ from client to client, in both levels: the answer is `coupled_answer`.
 
     An average of the clients' own hypergradients is not the hypergradient here, so that local methods are seen to be biased.
-
-    Args:
-        clients: how many there are.
-        dim: of x.
-        lower_dim: of y.
-        samples: per client and level.
-        condition: Hessians have eigenvalues between 1 and this.
-        seed: of everything.
+    Hessians have eigenvalues between 1 and `condition`.
     """
-    _check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
+    check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
     if not condition >= 1:
         raise InputError(f"condition: found {condition!r}; pass a number of at least 1")
     rng = np.random.default_rng(seed)
@@ -270,9 +243,3 @@ def coupled_answer(problem: Bilevel) -> np.ndarray:
     P, Q, H, HB = P.mean(0), Q.mean(0), H.mean(0), (H @ B).mean(0)
     B, c = np.linalg.solve(H, HB), np.linalg.solve(H, h)
     return np.linalg.solve(P + B.T @ Q @ B, p + B.T @ (q - Q @ c))
-
-
-def _check_counts(**counts: Any) -> None:
-    for option, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{option}: found {value!r}; pass a whole number of at least 1")

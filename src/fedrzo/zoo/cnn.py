@@ -5,8 +5,6 @@ Two convolutions (16 and 32 kernels of 5 x 5, the size of the image kept), each 
 uniform within 1/sqrt(inputs) of zero.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -17,8 +15,7 @@ from fedrzo import data as datasets
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.zoo.labels import knows, numbered
-from fedrzo.zoo.relu import split_rows
+from fedrzo.zoo.samples import knows, numbered, split_rows
 
 SIDE = 28
 CLASSES = 10

@@ -8,9 +8,8 @@ Not printed in the paper, chosen here: 5 clients, c_0 = 0.1, x0 = 0, y0 = 0. The
 all are in the middle (0.1 and 3); with a `seed` they are drawn.
 """
 
-from __future__ import annotations
-
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,7 +19,9 @@ import numpy as np
 from fedrzo import sets, vi
 from fedrzo.data.client_data import ClientData, Sampler
 from fedrzo.errors import InputError
+from fedrzo.problems.inputs import Data
 from fedrzo.problems.two_stage import TwoStage
+from fedrzo.support.numbers import check_counts
 
 DEMAND = (7.5, 12.5)
 LEADER_CAP = 10.0
@@ -33,24 +34,22 @@ PRINTED_ALPHA = {10: 1e-4, 20: 1e-6, 100: 1e-7, 1000: 1e-8}
 ROUNDS = 100
 
 
+@dataclass(unsafe_hash=True)
 class Market:
     """The leader's loss, and the followers' costs; equal markets compare equal, so that compiled code is shared."""
 
-    def __init__(self, followers: int, b: float, seed: int | None, cap: float | None) -> None:
-        self.settings = (followers, b, seed, cap)
-        self.b = b
-        self.costs, self.caps = (np.full(followers, sum(span) / 2) for span in (COSTS, CAPS))
-        if seed is not None:
-            rng = np.random.default_rng(seed)
-            self.costs, self.caps = (rng.uniform(*span, size=followers) for span in (COSTS, CAPS))
-        if cap is not None:
-            self.caps = np.full(followers, float(cap))
+    followers: int
+    b: float
+    seed: int | None
+    cap: float | None
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Market) and type(self) is type(other) and self.settings == other.settings
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.settings))
+    def __post_init__(self) -> None:
+        self.costs, self.caps = (np.full(self.followers, sum(span) / 2) for span in (COSTS, CAPS))
+        if self.seed is not None:
+            rng = np.random.default_rng(self.seed)
+            self.costs, self.caps = (rng.uniform(*span, size=self.followers) for span in (COSTS, CAPS))
+        if self.cap is not None:
+            self.caps = np.full(self.followers, float(self.cap))
 
 
 class Loss(Market):
@@ -100,14 +99,16 @@ def cournot(
     """
     if setting not in ("paper", "certified"):
         raise InputError(f'setting: found {setting!r}; pass "paper" or "certified"')
-    if isinstance(followers, bool) or not isinstance(followers, int) or followers < 1:
-        raise InputError(f"followers: found {followers!r}; pass a whole number of at least 1")
+    check_counts(followers=followers)
     if not b > 0:
         raise InputError(f"b: found {b!r}; pass a positive number, so that prices fall with output")
     market = Map(followers, b, seed, cap)
+    data: Data = Sampler(draw_demand, clients, evaluation)
+    if scenarios is not None:
+        data = ClientData([DEMAND[0] + (DEMAND[1] - DEMAND[0]) * ((np.arange(scenarios) + 0.5) / scenarios)] * clients)
     monitor = None if setting == "certified" else printed_monitor(followers, iterations)
     return TwoStage(
-        Loss(followers, b, seed, cap), market, _demands(clients, scenarios, evaluation), np.zeros(1), np.zeros(followers),
+        Loss(followers, b, seed, cap), market, data, np.zeros(1), np.zeros(followers),
         sets.Box(0.0, LEADER_CAP), sets.Box(0.0, market.caps), modulus=float(market.costs.min() + b),
         smoothness=float(market.costs.max() + b + b * followers), monitor=monitor,
         name=f"cournot-{followers}",
@@ -148,10 +149,3 @@ def _check_printed(followers: int) -> None:
     if followers not in PRINTED_TAU:
         known = ", ".join(map(str, PRINTED_TAU))
         raise InputError(f"followers: found {followers}; the paper prints its lower-level settings for {known} only")
-
-
-def _demands(clients: int, scenarios: int | None, evaluation: int) -> Any:
-    if scenarios is None:
-        return Sampler(draw_demand, clients, evaluation)
-    spread = (np.arange(scenarios) + 0.5) / scenarios
-    return ClientData([DEMAND[0] + (DEMAND[1] - DEMAND[0]) * spread] * clients)

@@ -7,8 +7,7 @@ over local data are means here unless `scale="sum"`: loss_c is the mean over cli
 squared error.
 """
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,16 +19,17 @@ from fedrzo import sets
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.bilevel import Minimax
-from fedrzo.zoo.relu import Parameters, initial_network, network, sizes_of, split_rows
+from fedrzo.zoo.relu import Parameters, initial_network, network, sizes_of
+from fedrzo.zoo.samples import on_dataset, split_rows
 
 CLASSES = 10
 
 
+@dataclass(frozen=True)
 class FairLoss:
     """Section 5.3's loss with the class weights; equal settings compare equal, so that compiled code is shared."""
 
-    def __init__(self, regularisation: float) -> None:
-        self.regularisation = regularisation
+    regularisation: float
 
     def __call__(self, x: Parameters, y: jax.Array, batch: Any) -> jax.Array:
         """Return the loss of one batch; its last part is the factor that turns means into the paper's sums."""
@@ -41,12 +41,6 @@ class FairLoss:
         """Return the samples' classes, and those that there are weights for."""
         del x
         return samples[2], np.arange(CLASSES)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FairLoss) and self.regularisation == other.regularisation
-
-    def __hash__(self) -> int:
-        return hash((FairLoss, self.regularisation))
 
 
 def network_accuracy(x: Parameters, y: jax.Array, test: Any) -> jax.Array:
@@ -64,25 +58,9 @@ def worst_class(x: Parameters, y: jax.Array, test: Any) -> jax.Array:
     return jnp.max(errors / jnp.maximum(jnp.sum(members, axis=0), 1))
 
 
-def fair_digits(
-    clients: int = 5, neurons: int = 4, regularisation: float = 0.1, simplex: bool = False, split: str = "dirichlet",
-    alpha: float = 0.5, seed: int = 0, scale: str | float = "mean", data: str | None = None,
-) -> Minimax:  # fmt: skip
-    """A ReLU network against an adversary that weighs ten classes: scikit-learn's digits, even against odd."""
-    return fair_classification("digits", clients, neurons, regularisation, simplex, split, alpha, seed, scale, data)
-
-
-def fair_mnist(
-    clients: int = 5, neurons: int = 4, regularisation: float = 0.1, simplex: bool = False, split: str = "dirichlet",
-    alpha: float = 0.5, seed: int = 0, scale: str | float = "mean", data: str | None = None,
-) -> Minimax:  # fmt: skip
-    """A ReLU network against an adversary that weighs ten classes: MNIST, even against odd."""
-    return fair_classification("mnist", clients, neurons, regularisation, simplex, split, alpha, seed, scale, data)
-
-
 def fair_classification(
-    name: str, clients: int, neurons: int, regularisation: float, simplex: bool, split: str, alpha: float, seed: int,
-    scale: str | float, folder: str | None,
+    name: str, clients: int = 5, neurons: int = 4, regularisation: float = 0.1, simplex: bool = False,
+    split: str = "dirichlet", alpha: float = 0.5, seed: int = 0, scale: str | float = "mean", data: str | None = None,
 ) -> Minimax:  # fmt: skip
     """Return Section 5.3's problem on a data set of ten classes. None of these numbers is in the paper.
 
@@ -98,11 +76,11 @@ def fair_classification(
         alpha: of the Dirichlet split.
         seed: of the split and of the first weights.
         scale: `"mean"`, `"sum"` for the paper's sums over local data, or a factor.
-        folder: where the data are, if not in the usual places.
+        data: the folder where the data are, if not in the usual places.
     """
     if not regularisation > 0:
         raise InputError(f"regularisation: found {regularisation!r}; pass a positive number, or no maximum exists")
-    loaded = datasets.load(name, root=folder)
+    loaded = datasets.load(name, root=data)
     parts = split_rows(split, loaded.y_train, clients, alpha, seed)
     samples = [_labelled(loaded.x_train[rows], loaded.y_train[rows]) for rows in parts]
     sizes = sizes_of(scale, parts)
@@ -113,6 +91,11 @@ def fair_classification(
         test=(_labelled(loaded.x_test, loaded.y_test), np.float32(1.0)),
         metrics={"test_accuracy": network_accuracy, "worst_class": worst_class}, name=f"fair-{name}",
     )  # fmt: skip
+
+
+ABOUT = "A ReLU network against an adversary that weighs ten classes: {}, even against odd."
+fair_digits = on_dataset(fair_classification, "digits", ABOUT.format("scikit-learn's digits"))
+fair_mnist = on_dataset(fair_classification, "mnist", ABOUT.format("MNIST"))
 
 
 def _labelled(images: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

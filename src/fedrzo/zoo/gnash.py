@@ -5,8 +5,7 @@ equilibrium", Mathematical Programming 24 (1982). As coded in MacMPEC, the follo
 power of the price, so the map is steep where output is small.
 """
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -24,21 +23,15 @@ OUTPUT = 150.0
 DEMAND = 5000.0
 
 
+@dataclass(frozen=True)
 class Gnash:
     """One of the games: `gamma` is the demand's exponent."""
 
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
+    gamma: float
 
     def price(self, x: jax.Array, y: jax.Array, demand: Any) -> jax.Array:
         """Return the price at a total output of x + sum(y)."""
         return (demand / (x[0] + jnp.sum(y))) ** (1 / self.gamma)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Gnash) and type(self) is type(other) and self.gamma == other.gamma
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.gamma))
 
 
 class GnashLoss(Gnash):
@@ -54,27 +47,17 @@ class GnashLoss(Gnash):
         return cost - x[0] * self.price(x, y, DEMAND if xi is None else xi)
 
 
+@dataclass(frozen=True)
 class GnashMap(Gnash):
-    """The followers' optimality conditions, at a demand of 5000 whatever the share."""
+    """The followers' optimality conditions, at a demand of 5000 whatever a client's share; or of xi where that is random."""
 
-    def __call__(self, x: jax.Array, y: jax.Array, share: Any) -> jax.Array:
-        """Return marginal cost less marginal revenue."""
-        del share
-        return self.at(x, y, DEMAND)
-
-    def at(self, x: jax.Array, y: jax.Array, demand: Any) -> jax.Array:
-        """Return the map at some demand."""
-        price = self.price(x, y, demand)
-        slope = -price / (self.gamma * (x[0] + jnp.sum(y)))
-        return jnp.asarray(COSTS[1:]) + CAPACITY ** (-1 / BETAS[1:]) * y - price - y * slope
-
-
-class RandomGnashMap(GnashMap):
-    """The same at a random demand."""
+    random: bool = False
 
     def __call__(self, x: jax.Array, y: jax.Array, xi: Any) -> jax.Array:
         """Return marginal cost less marginal revenue."""
-        return self.at(x, y, xi)
+        price = self.price(x, y, xi if self.random else DEMAND)
+        slope = -price / (self.gamma * (x[0] + jnp.sum(y)))
+        return jnp.asarray(COSTS[1:]) + CAPACITY ** (-1 / BETAS[1:]) * y - price - y * slope
 
 
 def random_demand(key: jax.Array, client_id: Any) -> jax.Array:
@@ -85,7 +68,7 @@ def random_demand(key: jax.Array, client_id: Any) -> jax.Array:
 def gnash_random() -> TwoStage:
     """The game gnash10 under random demand, of another mean for each of three clients."""
     return TwoStage(
-        GnashLoss(1.0), RandomGnashMap(1.0), Sampler(random_demand, clients=3), np.array([75.0]), np.full(4, 30.0),
+        GnashLoss(1.0), GnashMap(1.0, random=True), Sampler(random_demand, clients=3), np.array([75.0]), np.full(4, 30.0),
         [sets.Box(0.0, np.inf), sets.Box(-np.inf, OUTPUT), sets.Reals()],
         sets.Box(0.0, OUTPUT), sets.Box(0.1, OUTPUT), 0.13, 1.0, name="gnash-random",
     )  # fmt: skip

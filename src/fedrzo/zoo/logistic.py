@@ -4,8 +4,6 @@ Minimise, over all samples, the mean of log(1 + exp(-b a'x)) plus lambda/2 |x|^2
 bounds the curvature of the first part, so kappa = (L + lambda)/lambda; `kappa` sets lambda by that.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +16,7 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError, nearest
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.bilevel import logistic as logistic_loss
-from fedrzo.zoo.labels import known_signs, knows
+from fedrzo.zoo.samples import known_signs, knows
 
 DATASETS = ("breast-cancer", "digits", "a9a", "w8a")
 SPLITS = ("sorted", "iid", "dirichlet")
@@ -69,17 +67,11 @@ def logistic(
 
 
 class Curvature(NamedTuple):
-    """The constants of a logistic problem, exact bounds rather than estimates.
+    """The constants of a logistic problem, exact bounds rather than estimates."""
 
-    Attributes:
-        modulus: lambda.
-        smoothness: of the mean loss, lambda included.
-        worst_client: the largest smoothness of any one client's loss; local steps must respect it.
-    """
-
-    modulus: float
-    smoothness: float
-    worst_client: float
+    modulus: float  # lambda
+    smoothness: float  # of the mean loss, lambda included
+    worst_client: float  # the largest smoothness of any one client's loss; local steps must respect it
 
 
 def curvature(problem: Nonsmooth) -> Curvature:

@@ -4,8 +4,7 @@
 Compositional Optimization", ICML 2022, as its formula says.
 """
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.bilevel import Minimax
+from fedrzo.support.numbers import check_counts
 
 WAVE = 1.0  # amplitude of the nonconvex part of `ncsc`
 
@@ -45,7 +45,7 @@ def ncsc(
         noise: of the samples; its mean over a client is zero.
         seed: of all draws.
     """
-    _check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
+    check_counts(clients=clients, dim=dim, lower_dim=lower_dim, samples=samples)
     rng = np.random.default_rng(seed)
     A, b = rng.normal(size=(lower_dim, dim)) / np.sqrt(dim), rng.normal(size=lower_dim)
     As = A + heterogeneity * _centred(rng.normal(size=(clients, lower_dim, dim))) / np.sqrt(dim)
@@ -75,22 +75,16 @@ def grad_phi(problem: Any, x: np.ndarray) -> np.ndarray:
     return -WAVE * np.sin(x) + _means(problem)[0].T @ best_y(problem, x)
 
 
+@dataclass(frozen=True)
 class Coupled:
     """FedNest's minimax loss; equal settings compare equal, so that compiled code is shared."""
 
-    def __init__(self, regularisation: float) -> None:
-        self.regularisation = regularisation
+    regularisation: float
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         """Return -|y|^2/2 - b'y + t y'x + lambda/2 |x|^2; there is nothing to sample."""
         _, (t, b) = batch
         return -0.5 * jnp.sum(y**2) - b @ y + t * (y @ x) + self.regularisation / 2 * jnp.sum(x**2)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Coupled) and self.regularisation == other.regularisation
-
-    def __hash__(self) -> int:
-        return hash((Coupled, self.regularisation))
 
 
 def fednest_minimax(
@@ -110,7 +104,7 @@ def fednest_minimax(
         centred: subtract from each b_i the mean over clients, whereupon the saddle point is zero.
         seed: of all draws.
     """
-    _check_counts(clients=clients, dim=dim)
+    check_counts(clients=clients, dim=dim)
     for option, value in (("s", s), ("regularisation", regularisation)):
         if not value > 0:
             raise InputError(f"{option}: found {value!r}; pass a positive number")
@@ -143,9 +137,3 @@ def _means(problem: Any) -> tuple[np.ndarray, ...]:
 
 def _centred(values: np.ndarray) -> np.ndarray:
     return values - values.mean(axis=0)
-
-
-def _check_counts(**counts: int) -> None:
-    for option, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{option}: found {value!r}; pass a whole number of at least 1")

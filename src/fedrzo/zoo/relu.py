@@ -9,8 +9,7 @@ and the ReLU loss is monitored as `relu_loss`. With `pair=True` both losses of a
 which rounds differently.
 """
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from fedrzo import data as datasets
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.nonsmooth import Nonsmooth
+from fedrzo.zoo.samples import on_dataset, split_rows
 
 Parameters = dict[str, jax.Array]
 
@@ -32,12 +32,12 @@ def network(x: Parameters, images: jax.Array, beta: float | None = None) -> jax.
     return hidden @ x["w"]
 
 
+@dataclass(frozen=True)
 class ReluLoss:
     """The regularised squared loss of the network; equal settings compare equal, so that compiled code is shared."""
 
-    def __init__(self, regularisation: float, beta: float | None = None) -> None:
-        self.regularisation = regularisation
-        self.beta = beta
+    regularisation: float
+    beta: float | None = None
 
     def __call__(self, x: Parameters, batch: Any) -> jax.Array:
         """Return the loss of one batch; its last part is the factor that turns means into the paper's sums."""
@@ -46,18 +46,12 @@ class ReluLoss:
         penalty = jnp.sum(x["Z"] ** 2) + jnp.sum(x["w"] ** 2)
         return size / 2 * jnp.mean(errors**2) + self.regularisation / 2 * penalty
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReluLoss) and vars(self) == vars(other)
 
-    def __hash__(self) -> int:
-        return hash((ReluLoss, self.regularisation, self.beta))
-
-
+@dataclass(frozen=True)
 class ReluPair:
     """loss(x+v) - loss(x-v) of the ReLU network, with the products of the images computed once for both points."""
 
-    def __init__(self, regularisation: float) -> None:
-        self.regularisation = regularisation
+    regularisation: float
 
     def __call__(self, x: Parameters, v: Parameters, batch: Any) -> jax.Array:
         """Return the difference of both losses."""
@@ -70,12 +64,6 @@ class ReluPair:
         penalty = jnp.sum(rows) + jnp.sum(x["w"] * v["w"])
         return size / 2 * errors + 2 * self.regularisation * penalty
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReluPair) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((ReluPair, self.regularisation))
-
 
 def accuracy(x: Parameters, test: Any) -> jax.Array:
     """The share of test images whose sign is right."""
@@ -83,35 +71,12 @@ def accuracy(x: Parameters, test: Any) -> jax.Array:
     return jnp.mean(jnp.sign(network(x, images)) == labels)
 
 
-def relu_digits(
-    clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
+def relu_network(
+    name: str, clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
     seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
 ) -> Nonsmooth:  # fmt: skip
-    """ReLU network on scikit-learn's 8 x 8 digits, even against odd (n = 260 with 4 neurons)."""
-    return _relu("digits", clients, neurons, regularisation, split, alpha, seed, scale, beta, data, pair)
-
-
-def relu_mnist(
-    clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
-    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
-) -> Nonsmooth:  # fmt: skip
-    """ReLU network on MNIST, even against odd (n = 3,140 with 4 neurons)."""
-    return _relu("mnist", clients, neurons, regularisation, split, alpha, seed, scale, beta, data, pair)
-
-
-def relu_cifar10(
-    clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
-    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
-) -> Nonsmooth:  # fmt: skip
-    """ReLU network on CIFAR-10, even against odd class numbers (n = 12,292 with 4 neurons)."""
-    return _relu("cifar10", clients, neurons, regularisation, split, alpha, seed, scale, beta, data, pair)
-
-
-def _relu(
-    name: str, clients: int, neurons: int, regularisation: float, split: str, alpha: float, seed: int, scale: str | float,
-    beta: float | None, folder: str | None, pair: bool,
-) -> Nonsmooth:  # fmt: skip
-    loaded = datasets.load(name, root=folder)
+    """Return Section 5.1's problem on a data set of ten classes."""
+    loaded = datasets.load(name, root=data)
     labels = datasets.even_odd(loaded.y_train).astype(np.float32)
     parts = split_rows(split, loaded.y_train, clients, alpha, seed)
     samples = [(loaded.x_train[rows], labels[rows]) for rows in parts]
@@ -129,6 +94,15 @@ def _relu(
         pair=ReluPair(regularisation) if pair else None,
         metrics={"test_accuracy": accuracy}, monitored=judge, name=f"relu-{name}" if beta is None else f"softplus-{name}",
     )  # fmt: skip
+
+
+relu_digits = on_dataset(
+    relu_network, "digits", "ReLU network on scikit-learn's 8 x 8 digits, even against odd (n = 260 with 4 neurons)."
+)
+relu_mnist = on_dataset(relu_network, "mnist", "ReLU network on MNIST, even against odd (n = 3,140 with 4 neurons).")
+relu_cifar10 = on_dataset(
+    relu_network, "cifar10", "ReLU network on CIFAR-10, even against odd class numbers (n = 12,292 with 4 neurons)."
+)
 
 
 def sizes_of(scale: str | float, parts: list[np.ndarray]) -> list[np.float32]:
@@ -149,12 +123,3 @@ def initial_network(pixels: int, neurons: int, seed: int) -> dict[str, np.ndarra
         "Z": rng.normal(0, 1 / np.sqrt(pixels), (neurons, pixels)).astype(np.float32),
         "w": rng.normal(0, 1 / np.sqrt(neurons), neurons).astype(np.float32),
     }
-
-
-def split_rows(split: str, labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
-    """Return each client's rows, dealt out by the split of this name."""
-    if split == "iid":
-        return datasets.iid(labels, clients, seed)
-    if split == "dirichlet":
-        return datasets.dirichlet(labels, clients, alpha, seed)
-    raise InputError(f'split: found {split!r}; pass "dirichlet" or "iid"')

@@ -5,8 +5,6 @@ The recipe is that of the authors' generator, where alpha and beta are standard 
 print; at 0 and 1 that is the same). Random numbers are not theirs, so samples differ.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -16,7 +14,7 @@ import numpy as np
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.zoo.labels import knows, numbered
+from fedrzo.zoo.samples import knows, numbered
 
 TRAINING = 0.9  # the share of each client's samples that it trains on
 Part = tuple[np.ndarray, np.ndarray]

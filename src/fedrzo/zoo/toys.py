@@ -1,7 +1,5 @@
 """Toys with closed-form answers, for tests, checks and first steps. Each states its answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
