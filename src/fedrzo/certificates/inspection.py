@@ -59,7 +59,6 @@ class Inspection(Lower):
 
     def init(self, problem: Problem, key: jax.Array) -> Facts:
         """Start at the problem's x0."""
-        del key
         x = problem.start
         start = problem.start_below if self.federated else None
         nothing = jnp.zeros((), x.dtype)
@@ -67,7 +66,6 @@ class Inspection(Lower):
 
     def round(self, federation: Federation, state: Facts, r: Any) -> Facts:
         """Ask for distances one by one, for the pull and the loss as means, then look at the lower level."""
-        del r
         x = state.x
         distances = federation.gather(self.distance, x).values
         pull = federation.average(self.pull, x)
@@ -86,23 +84,19 @@ class Inspection(Lower):
 
     def distance(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the distance to this client's set: one number."""
-        del key, memory
         return Reply(jnp.linalg.norm(x - client.project(x)))
 
     def pull(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the gradient of this client's Moreau term."""
-        del key, memory
         return Reply((x - client.project(x)) / self.smoothing)
 
     def loss(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the size of this client's loss."""
-        del memory
         value = jnp.abs(client.loss(x, client.sample(key, self.batch_size)))
         return Reply(value, evaluations=client.cost(self.batch_size))
 
     def slopes(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the loss at x, and the largest slope in y of this client's loss over the points."""
-        del memory
         solutions, _ = self.received(client, y)
         batch = client.sample(key, self.batch_size)
         value = jnp.abs(client.loss(client.points[0], solutions[0], batch))
@@ -115,7 +109,6 @@ class Inspection(Lower):
 
     def scenarios(self, client: Client, key: jax.Array, memory: None, points: jax.Array) -> Reply:
         """Return, the largest over the points: mean |loss|, largest bound, slope and residual, mean of slope times bound."""
-        del memory
         problem = client.level
 
         def figures(batch: Any) -> jax.Array:

@@ -38,7 +38,6 @@ class Nearest(Method):
 
     def init(self, problem: Problem, key: jax.Array) -> Point:
         """Start at the problem's x0."""
-        del key
         return Point(problem.start, jnp.asarray(jnp.inf, problem.start.dtype))
 
     def init_memory(self, problem: Problem) -> Any:
@@ -47,12 +46,10 @@ class Nearest(Method):
 
     def round(self, federation: Federation, state: Point, r: Any) -> Point:
         """Run one sweep."""
-        del r
         return Point(*federation.average(self.visit, state.x))
 
     def visit(self, client: Client, key: jax.Array, memory: jax.Array, x: jax.Array) -> Reply:
         """Project the corrected point, and remember what that took away."""
-        del key
         start = x + memory
         nearest = client.project(start)
         return Reply((nearest, jnp.linalg.norm(nearest - x)), memory=start - nearest)

@@ -82,7 +82,6 @@ class Sampling(Lower):
 
     def init(self, problem: Problem, key: jax.Array) -> Means:
         """Start with empty blocks at the problem's x0, which is the point in question."""
-        del key
         x = problem.start
         start = problem.start_below if self.federated else None
         return Means(x, start, jnp.zeros((BLOCKS, x.size), x.dtype), jnp.zeros((), x.dtype))
@@ -93,7 +92,6 @@ class Sampling(Lower):
 
     def round(self, federation: Federation, state: Means, r: Any) -> Means:
         """Fill all blocks."""
-        del r
         x, eta = state.x, self.smoothing
 
         def add(inner: Federation, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -112,7 +110,6 @@ class Sampling(Lower):
 
     def gaps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Return this client's loss at x+v minus that at x-v for each direction; every direction has samples of its own."""
-        del memory
         shared = jax.random.wrap_key_data(words)
 
         def one(j: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -129,7 +126,6 @@ class Sampling(Lower):
 
     def gaps_below(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the same where the lower solutions at all points come from the server; NaN where some Y(x) is empty."""
-        del memory
         solutions, empty = self.received(client, y)
         pairs = [jnp.stack(jnp.split(rows, 2), 1) for rows in (client.points, solutions)]
 

@@ -127,7 +127,6 @@ def _look_up_rows(size: int, batched: list[bool], place: jax.Array) -> tuple[jax
 
     Not so rows of rows: devices may share the inner ones, and would have to exchange them.
     """
-    del size, batched
     return _entries(place.reshape(-1)).reshape(place.shape), True
 
 

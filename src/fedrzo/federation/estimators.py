@@ -36,7 +36,6 @@ def estimate(client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothin
     """
 
     def found(j: Any, v: jax.Array) -> jax.Array:
-        del j
         return slope(x.size, smoothing, client.difference(x, v, batch))
 
     return _along(found, keys, x, smoothing)

@@ -58,21 +58,17 @@ class Method:
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
-        del key
         return State(jnp.asarray(problem.x0))
 
     def init_memory(self, problem: Any) -> Any:
         """Return what each client remembers at the start (a pytree of arrays), or None if clients keep nothing."""
-        del problem
 
     def prepare(self, problem: Any) -> Any:
         """Return this method with everything filled in that it takes from the problem, such as estimated constants."""
-        del problem
         return self
 
     def for_cohort(self, problem: Any, size: int) -> Any:
         """Return this method, prepared, for rounds in which so many clients take part."""
-        del problem, size
         return self
 
     def with_stepsize(self, stepsize: float) -> Any:
@@ -81,7 +77,6 @@ class Method:
 
     def metrics(self, state: Any) -> dict[str, Any]:
         """Return what the method itself monitors, beside what the problem does."""
-        del state
         return {}
 
     def healthy(self, state: Any) -> Any:
@@ -90,12 +85,10 @@ class Method:
 
     def diagnose(self, state: Any, before: np.ndarray) -> str | None:
         """Say what went wrong in a state that is not healthy, if the method knows; `before` is the last good x."""
-        del state, before
         return None
 
     def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
         """Say why x, reached after so many rounds, may be wrong, if the method can tell from the problem itself."""
-        del problem, x, rounds
         return None
 
     def longest_step(self, constrained: bool) -> float:
@@ -104,7 +97,6 @@ class Method:
         Args:
             constrained: whether there are sets.
         """
-        del constrained
         return math.inf
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:

@@ -174,7 +174,6 @@ class ScalarFederation:
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies; x is decoded first."""
-        del step  # the only one that the family averages at this level
         if self.method.inner.takes_x == "client_steps":
             shared = self._without_x(*shared)
         return self._take(self.federation.gather(self.method.client_steps, *shared))
@@ -189,7 +188,6 @@ class ScalarFederation:
 
     def lower(self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Federation:
         """Return the federation seen through the lower level; what it is solved at is rebuilt from records."""
-        del rebuild
         return self.federation.lower(x, method, self.method.client_points, *self._without_x(*shared))
 
     def key(self) -> jax.Array:

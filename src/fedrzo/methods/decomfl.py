@@ -99,7 +99,6 @@ class DeComFL(Method):
 
     def init(self, problem: Any, key: jax.Array) -> DeComFLState:
         """Start at x0, at rest, with nothing on record."""
-        del key
         start = self.init_memory(problem)
         shape = (self.records, self.local_steps)
         empty = SeedRecord(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))

@@ -54,7 +54,6 @@ class FedAC(GradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> FedACState:
         """Start both sequences at x0."""
-        del key
         return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0), curvature_at(problem))
 
     def prepare(self, problem: Any) -> FedAC:
@@ -82,7 +81,6 @@ class FedAC(GradientMethod):
 
     def round(self, federation: Federation, state: FedACState, r: Any) -> FedACState:
         """Broadcast both sequences, local steps, average both."""
-        del r
         x, w = federation.average(self.client_steps, *state)
         return state._replace(x=x, w=w)
 
@@ -90,14 +88,12 @@ class FedAC(GradientMethod):
         self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array, curvature: Any = None
     ) -> Reply:
         """Accelerated local steps; x is the authors' w_ag."""
-        del memory
         self = self.knowing(curvature)
         steps, _ = local_schedule(self, client)
         eta = 1 / self.constants.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
         gamma, alpha, beta = self.coupling(eta, steps)
 
         def local_step(t: Any, batch: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            del t
             x, w = map(client.project, pair)
             middle = w / beta + (1 - 1 / beta) * x
             gradient = client.gradient(middle, batch)

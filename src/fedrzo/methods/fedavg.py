@@ -139,7 +139,6 @@ class FedAvg(LocalSGD):
 
     def work(self, client: Client, key: jax.Array) -> tuple[Any, Any]:
         """Return the client's local steps of this round, and the index of its first one since the start."""
-        del key
         if self.epochs is None:
             return local_schedule(self, client)
         samples = _samples(client.level.data, client.index)
@@ -149,12 +148,10 @@ class FedAvg(LocalSGD):
 
     def round(self, federation: Federation, state: GradientState, r: Any) -> GradientState:
         """Server: broadcast x, then take the weighted mean of what returns."""
-        del r
         return state._replace(x=federation.average(self.client_steps, *state))
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, curvature: Any = None) -> Reply:
         """ClientUpdate: local steps y <- y - lr G(y) from the server's x."""
-        del memory
         self = self.knowing(curvature)
         steps, first = self.work(client, key)
         x = client.project(x)
@@ -169,7 +166,6 @@ class FedAvg(LocalSGD):
 
     def local_gradient(self, client: Client, batch: Any, y: jax.Array, x: jax.Array) -> jax.Array:
         """Return G(y) on a batch; x is where the round began."""
-        del x
         return client.gradient(y, batch)
 
 

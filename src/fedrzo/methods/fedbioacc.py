@@ -98,7 +98,6 @@ class FedBiOAcc(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> AccState:
         """Start at x0 and y0 with v = 0; the first momenta are the clients' own."""
-        del key
         point = start(problem)
         return AccState(point.x, point.y, point.v, jax.tree.map(jnp.zeros_like, point))
 
@@ -118,13 +117,11 @@ class FedBiOAcc(HypergradientMethod):
 
     def round(self, federation: Federation, state: AccState, r: Any) -> AccState:
         """Broadcast iterates and momenta, I local steps, average both."""
-        del r
         point, momentum = federation.average(self.client_steps, Point(state.x, state.y, state.v), state.momentum)
         return AccState(point.x, point.y, point.v, momentum)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, point: Point, momentum: Point) -> Reply:
         """Steps t = r I .. r I + I - 1 of client i."""
-        del memory
         oracles, steps = Oracles.of(client), self.local_steps
 
         def first() -> Point:

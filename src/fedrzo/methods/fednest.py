@@ -49,7 +49,6 @@ class Nested(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> NestState:
         """Start at x0 and y0."""
-        del key
         return NestState(jnp.asarray(problem.x0, float), jnp.asarray(problem.y0, float))
 
 
@@ -132,7 +131,6 @@ class FedNest(Nested):
 
     def inner_anchor(self, client: Client, key: jax.Array, memory: jax.Array, y: jax.Array) -> Reply:
         """q_i = grad_y g_i(x, y)."""
-        del memory
         size = self.anchor_batch_size
         return Reply(client.gradient(y, client.sample(key, size)), memory=y, gradients=client.cost(size))
 
@@ -149,7 +147,6 @@ class FedNest(Nested):
 
     def upper_slope(self, client: Client, key: jax.Array, memory: jax.Array, y: jax.Array) -> Reply:
         """FedIHGP, p_0: grad_y f_i(x, y)."""
-        del memory
         oracles, size = Oracles.of(client), self.anchor_batch_size
         _, slope = oracles.upper_gradients(client.points, y, oracles.upper.sample(key, size))
         return Reply(slope, memory=y, gradients=oracles.cost(1, 0, size))
@@ -162,7 +159,6 @@ class FedNest(Nested):
 
     def outer_anchor(self, client: Client, key: jax.Array, memory: jax.Array, y: jax.Array, p: Any) -> Reply:
         """h_i = grad_x f_i(x, y) - d2_xy g_i(x, y) p."""
-        del memory
         oracles, size = Oracles.of(client), self.anchor_batch_size
         upper, lower = oracles.draw(key, size)
         h, _ = oracles.upper_gradients(client.points, y, upper)
@@ -228,7 +224,6 @@ class LFedNest(Nested):
 
     def inner_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """y_i <- y_i - beta G_i(x, y_i; z)."""
-        del memory
         beta, steps = at(self.lower_stepsize, client.round), at(self.lower_local_steps, client.round)
 
         def local_step(t: Any, y: jax.Array) -> jax.Array:
@@ -239,7 +234,6 @@ class LFedNest(Nested):
 
     def outer_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """x_i <- x_i - alpha h_i(x_i, y), each client's own hypergradient."""
-        del memory
         oracles = Oracles.of(client)
         alpha, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
 

@@ -56,7 +56,6 @@ class FedRZO(Method):
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Start at x0."""
-        del key
         return State(problem.start)
 
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
@@ -79,7 +78,6 @@ class FedRZO(Method):
 
     def coded_steps(self, problem: Problem) -> Any:
         """Return how many local steps of a round have slopes of their own in its code."""
-        del problem
         return self.local_steps
 
     @property

@@ -59,13 +59,11 @@ class FedRZO2s(FedRZO):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 4, lines 2-10."""
-        del r
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
-        del memory
         eta, n, r = self.smoothing, x.size, client.round
         first = iterations_before(self.local_steps, r)  # T_r
 
@@ -102,7 +100,6 @@ class FedRZO2s(FedRZO):
 
     def diagnose(self, state: State, before: np.ndarray) -> str | None:
         """Say what may have gone wrong where x is lost."""
-        del state
         last = np.array2string(before, precision=4, threshold=8)
         return (
             f"x is no longer finite after x = {last}: near it Y(x, xi) is empty, a lower solve diverges, or the stepsize is "

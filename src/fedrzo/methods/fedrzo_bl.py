@@ -122,7 +122,6 @@ class FedRZObl(LowerClosing, FedRZO):
 
     def init(self, problem: Any, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
-        del key
         nothing = jnp.zeros((), jnp.result_type(float))
         pair = jnp.tile(jnp.asarray(problem.y0, float), 2)
         curvature = self.curvature if self.closing and problem.estimated else None
@@ -157,12 +156,10 @@ class FedRZObl(LowerClosing, FedRZO):
 
     def client_points(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Line 3 on a client: the points at which its lower level is looked at."""
-        del client, key, memory
         return Reply(self.points(x, words))
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
-        del memory
         r = client.round
         x, v = middle(client.points)
         level = client.level.lower_level(client.points)
@@ -170,7 +167,6 @@ class FedRZObl(LowerClosing, FedRZO):
         y_plus, y_minus = level.split(y)
 
         def local_step(k: Any, sample: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            del k
             difference = client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
             found = slope(x.size, self.smoothing, difference)  # line 8: times v
             return self.descend(x, found * v, client.project(x), r), found  # line 9
@@ -191,7 +187,6 @@ class FedRZObl(LowerClosing, FedRZO):
         r: Any,
     ) -> jax.Array:
         """Return where a client's local steps led; all clients' have one direction, that of the key which is sent with x."""
-        del client
         x, v = middle(self.points(x, jax.random.key_data(key)))
         return jax.lax.fori_loop(0, code.shape[0], lambda k, x: self.descend(x, code[k, 0] * v, project(x), r), x)
 

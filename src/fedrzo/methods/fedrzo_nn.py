@@ -44,17 +44,14 @@ class FedRZOnn(FedRZO):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""
-        del r
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 1, lines 4-8: what client i does in round r."""
-        del memory
         r = client.own_round
 
         def local_step(k: Any, sample: Any, keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            del k
             g, slopes = estimate(client, keys, x, sample, self.smoothing)  # lines 5 and 6: v_{i,k}, g_{i,k}
             return self.descend(x, g, client.project(x), r), slopes  # line 7
 

@@ -49,17 +49,14 @@ class FedZO(Method):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Broadcast x, let clients move, add the mean of their displacements."""
-        del r  # clients read it off their own clock
         return State(state.x + federation.average(self.client_steps, state.x))
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Take H steps x <- x - eta g and return the displacement."""
-        del memory
         eta = at(self.stepsize, client.own_round)
         steps = at(self.local_steps, client.own_round)
 
         def local_step(k: Any, sample: Any, step_key: jax.Array, x: jax.Array) -> jax.Array:
-            del k
             return x - eta * estimate_one_sided(client, step_key, x, sample, self.smoothing, self.directions)
 
         moved = take_steps(client, key, steps, self.batch_size, local_step, x, also=lambda step_key: step_key) - x

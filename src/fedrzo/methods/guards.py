@@ -52,7 +52,6 @@ def with_metrics(row: dict[str, Any], method: Any, state: Any) -> dict[str, Any]
 
 
 def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> None:
-    del method, key
     _has_x(said, found)
     shape, wanted = np.shape(found.x), np.shape(problem.x0)
     if shape != wanted:
@@ -60,7 +59,6 @@ def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> 
 
 
 def _next_state(said: str, found: Any, method: Any, federation: Any, state: Any, r: Any) -> None:
-    del method, federation, r
     _has_x(said, found)
     if wrong := mismatch(found, state):
         raise InputError(f"{said} {wrong}; keep the structure, shapes and types of the state that it is given")
@@ -75,19 +73,16 @@ def _has_x(said: str, found: Any) -> None:
 
 
 def _memory(said: str, found: Any, method: Any, problem: Any) -> None:
-    del method, problem
     check_arrays(found, f"{said} a memory that holds")
 
 
 def _same_method(said: str, found: Any, method: Any, *given: Any) -> None:
-    del given
     bare = getattr(found, "inner", found)  # `ByScalars` wraps a method
     if not isinstance(bare, type(method)):
         raise InputError(f"{said} {kind(found)}; return the method: self, or dataclasses.replace(self, ...)")
 
 
 def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
-    del method, state
     if not isinstance(found, dict):
         raise InputError(f"{said} {kind(found)}; return a dictionary of numbers by name")
     check_arrays(found, f"{said} a dictionary that holds")
@@ -99,7 +94,6 @@ def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
 
 
 def _truth(said: str, found: Any, method: Any, state: Any) -> None:
-    del method, state
     if np.shape(found) != () or np.dtype(getattr(found, "dtype", type(found))) != np.dtype(bool):
         raise InputError(f"{said} {kind(found)}; return one truth value, such as jnp.all(...)")
 

@@ -74,7 +74,6 @@ class LocalSGD(GradientMethod):
 
     def step_length(self, r: Any, t: Any, steps: Any) -> Any:
         """Return the length of step t since the start of the solve (or run), in round r of so many local steps."""
-        del steps
         if self.stepsize is not None:
             return at(self.stepsize, r)
         c = self.constants
@@ -89,12 +88,10 @@ class LocalSGD(GradientMethod):
 
     def round(self, federation: Federation, state: GradientState, r: Any) -> GradientState:
         """Algorithm 3, lines 2-9."""
-        del r
         return state._replace(x=federation.average(self.client_steps, *state))  # lines 3, 6 and 8
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array, curvature: Any = None) -> Reply:
         """Algorithm 3, lines 4-7."""
-        del memory
         self = self.knowing(curvature)
         steps, first = local_schedule(self, client)
         r = client.round if self.schedule else client.own_round

@@ -64,7 +64,6 @@ class GradientMethod(Method):
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Start at x0."""
-        del key
         return GradientState(jnp.asarray(problem.x0), curvature_at(problem))
 
     def knowing(self, curvature: Any) -> Any:
@@ -217,7 +216,6 @@ class LowerClosing:
 
     def lower_gradient(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
         """Return y projected onto Y(x), and this client's full gradient there."""
-        del key, memory
         y = client.project(y)
         size = self.closing_batch(client)
         # The same samples at both ends of the step, so that the gradients differ by their curvature and not by their noise.

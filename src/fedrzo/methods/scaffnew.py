@@ -106,7 +106,6 @@ class Scaffnew(Method):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Send the last average, let the clients step until heads, and average."""
-        del r
         return State(federation.average(self.client_steps, state.x))  # heads: x_i,t+1 = mean of x_hat_j,t+1
 
     def flips(self, common: jax.Array) -> jax.Array:
@@ -121,7 +120,6 @@ class Scaffnew(Method):
         steps = self.flips(client.common)
 
         def local_step(t: Any, batch: Any, x: jax.Array) -> jax.Array:
-            del t
             return x - self.gamma * (
                 client.gradient(x, batch) - h
             )  # x_hat_i = x_i - gamma (grad f_i(x_i) - h_i); on tails x_i = x_hat_i

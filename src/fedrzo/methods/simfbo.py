@@ -85,7 +85,6 @@ class SimFBO(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> Point:
         """Start at x0 and y0, with v = 0."""
-        del key
         return start(problem)
 
     def lengths(self, r: Any) -> Point:
@@ -117,7 +116,6 @@ class SimFBO(HypergradientMethod):
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, point: Point) -> Reply:
         """Local steps k = 0 .. tau_i - 1; s_i^x, s_i^y and s_i^v, the sums of the directions, are sent."""
-        del memory
         oracles, several = Oracles.of(client), isinstance(self.local_steps, tuple)
         steps = jnp.asarray(self.local_steps)[client.id] if several else at(self.local_steps, client.round)  # type: ignore[arg-type]
 

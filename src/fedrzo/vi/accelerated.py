@@ -70,7 +70,6 @@ class Accelerated(Solver):
 
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """See `Solver.solve`."""
-        del k
         y0 = set.project(y0)
         zeros = jnp.zeros((self.memory, y0.size), y0.dtype)
         far, no, yes = jnp.asarray(jnp.inf, y0.dtype), jnp.int32(0), jnp.bool_(True)

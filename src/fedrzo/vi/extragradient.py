@@ -41,18 +41,15 @@ class Extragradient(Solver):
 
     def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
         """Take one step: two evaluations of the map."""
-        del mu
         alpha = self.alpha(L)
         return set.project(y - alpha * foresee(map, set, y, alpha)[1])
 
     def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
         """Return the stepsize, and half as many steps as evaluations of the map."""
-        del mu, k
         return self.alpha(L), max(self.steps // 2, 1)
 
     def longest(self, mu: float, L: float) -> tuple[str, float]:
         """Return the stepsize below which the method converges."""
-        del mu
         return "1/L", 1 / L
 
     def alpha(self, L: Any) -> Any:
@@ -61,7 +58,6 @@ class Extragradient(Solver):
 
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """See `Solver.solve`. The answer is the last foreseen point, which lies in Y and whose residual is known."""
-        del k
         alpha = self.alpha(L)
 
         def step(carry: Any) -> Any:

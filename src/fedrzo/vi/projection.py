@@ -91,7 +91,6 @@ class Projection(Solver):
         steps = self.count(mu, L, k)
 
         def step(t: Any, y: jax.Array) -> jax.Array:
-            del t
             return set.project(y - alpha * map(y))  # line 4
 
         before = jax.lax.fori_loop(
