@@ -67,18 +67,18 @@ class FedBiOAcc(HypergradientMethod):
         radius: of the ball that v is kept in: at least a bound on |grad_y f| over the modulus of g.
     """
 
-    stepsize: Any = checked(constant)
-    lower_stepsize: Any = checked(constant)
-    system_stepsize: Any = checked(constant, default=None)
-    local_steps: Any = checked(whole, default=1)
+    stepsize: float = checked(constant)
+    lower_stepsize: float = checked(constant)
+    system_stepsize: float | None = checked(constant, default=None)
+    local_steps: int = checked(whole, default=1)
     batch_size: int | str = checked(batch, default=1, static=True)
     first_batch_size: int | str | None = checked(batch, default=None, static=True)
-    momentum: Any = checked(constant, default=1.0)
-    lower_momentum: Any = checked(constant, default=None)
-    system_momentum: Any = checked(constant, default=None)
-    scale: Any = checked(constant, default=1.0)
-    offset: Any = checked(constant, default=1.0)
-    radius: Any = checked(constant, default=1e3)
+    momentum: float = checked(constant, default=1.0)
+    lower_momentum: float | None = checked(constant, default=None)
+    system_momentum: float | None = checked(constant, default=None)
+    scale: float = checked(constant, default=1.0)
+    offset: float = checked(constant, default=1.0)
+    radius: float = checked(constant, default=1e3)
 
     def __post_init__(self) -> None:
         super().__post_init__()

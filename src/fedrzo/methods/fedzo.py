@@ -13,15 +13,7 @@ import jax
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.estimators import estimate_one_sided
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import (
-    Method,
-    State,
-    at,
-    batch,
-    checked,
-    method,
-    stepsize_or_auto,
-)
+from fedrzo.methods.base import Method, State, at, batch, checked, method, stepsize_or_auto
 from fedrzo.support.numbers import Schedule, constant, count, whole
 
 
@@ -40,7 +32,7 @@ class FedZO(Method):
     """
 
     stepsize: Schedule = checked(stepsize_or_auto)
-    smoothing: Any = checked(constant)
+    smoothing: float = checked(constant)
     local_steps: Schedule = checked(count, default=1)
     batch_size: int | str = checked(batch, default=1, static=True)
     directions: int = checked(whole, default=20, static=True)

@@ -1,7 +1,6 @@
-"""What the parts of a method must return. They are looked at here, whatever engine calls them.
+"""Check what the parts of a method return, whatever engine calls them, so that one line says what is wrong.
 
-So who writes a method of their own is told in one line what is wrong with it. What client steps return is looked at where they
-are run: see `fedrzo.federation.protocol.run_step`.
+What client steps return is checked where they are run: see `fedrzo.federation.protocol.run_step`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fedrzo.support.columns import LOWER_COLUMNS, taken
 
 
 def guard(cls: type) -> None:
-    """Have the parts that a class of methods itself defines looked at whenever they return."""
+    """Check the parts that a class of methods itself defines whenever they return."""
     solves: Any = cls.__dict__.get("solves", ())
     if not isinstance(solves, tuple):
         raise InputError(f"solves: {cls.__name__} has {kind(solves)}; write a tuple, such as solves = (fz.Bilevel,)")
@@ -72,13 +71,8 @@ def _has_x(said: str, found: Any) -> None:
     check_arrays(found, f"{said} a state that holds")
 
 
-def _memory(said: str, found: Any, method: Any, problem: Any) -> None:
-    check_arrays(found, f"{said} a memory that holds")
-
-
 def _same_method(said: str, found: Any, method: Any, *given: Any) -> None:
-    bare = getattr(found, "inner", found)  # `ByScalars` wraps a method
-    if not isinstance(bare, type(method)):
+    if not isinstance(getattr(found, "bare", None), type(method)):
         raise InputError(f"{said} {kind(found)}; return the method: self, or dataclasses.replace(self, ...)")
 
 
@@ -101,7 +95,7 @@ def _truth(said: str, found: Any, method: Any, state: Any) -> None:
 # By name: what a part is called with, and what is asked of what it returns.
 PARTS: dict[str, tuple[str, Callable[..., None]]] = {
     "init": ("self, problem, key", _first_state),
-    "init_memory": ("self, problem", _memory),
+    "init_memory": ("self, problem", lambda said, found, *_: check_arrays(found, f"{said} a memory that holds")),
     "prepare": ("self, problem", _same_method),
     "for_cohort": ("self, problem, size", _same_method),
     "round": ("self, federation, state, r", _next_state),

@@ -27,46 +27,28 @@ PyTree = Any
 
 
 class Point(NamedTuple):
-    """Where a single-loop method is, or a direction to go.
+    """Where a single-loop method is, or a direction to go."""
 
-    Attributes:
-        x: the upper variable.
-        y: the lower variable.
-        v: the estimate of [d2_yy g]^-1 grad_y f.
-    """
-
-    x: jax.Array
-    y: jax.Array
-    v: jax.Array
+    x: jax.Array  # the upper variable
+    y: jax.Array  # the lower variable
+    v: jax.Array  # the estimate of [d2_yy g]^-1 grad_y f
 
 
 class Products(NamedTuple):
-    """Derivatives of the lower loss, from one pass.
+    """Derivatives of the lower loss, from one pass."""
 
-    Attributes:
-        gradient: grad_y g.
-        cross: (d2_xy g) v, as long as x.
-        curved: (d2_yy g) v.
-    """
-
-    gradient: jax.Array
-    cross: jax.Array
-    curved: jax.Array
+    gradient: jax.Array  # grad_y g
+    cross: jax.Array  # (d2_xy g) v, as long as x
+    curved: jax.Array  # (d2_yy g) v
 
 
 @dataclasses.dataclass(frozen=True)
 class Oracles:
-    """The derivatives of one client's two losses, each on a batch of that level's data.
+    """The derivatives of one client's two losses, each on a batch of that level's data."""
 
-    Attributes:
-        problem: the bilevel problem.
-        upper: the client, seeing the upper data.
-        lower: the same client, seeing the lower data.
-    """
-
-    problem: Any
-    upper: Client
-    lower: Client
+    problem: Any  # the bilevel problem
+    upper: Client  # the client, seeing the upper data
+    lower: Client  # the same client, seeing the lower data
 
     @classmethod
     def of(cls, client: Client) -> Oracles:

@@ -24,19 +24,12 @@ from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
 class SGDAState(NamedTuple):
-    """What the server keeps and what travels, both ways.
+    """What the server keeps and what travels, both ways."""
 
-    Attributes:
-        x: the minimising variable.
-        y: the maximising one.
-        dx: the direction of descent, with momentum only.
-        dy: the direction of ascent, likewise.
-    """
-
-    x: jax.Array
-    y: jax.Array
-    dx: jax.Array | None = None
-    dy: jax.Array | None = None
+    x: jax.Array  # the minimising variable
+    y: jax.Array  # the maximising one
+    dx: jax.Array | None = None  # the direction of descent, with momentum only
+    dy: jax.Array | None = None  # the direction of ascent, likewise
 
 
 @method
@@ -73,7 +66,7 @@ class LocalSGDA(Method):
     batch_size: int | str = checked(batch, default=1, static=True)
     momentum: Any = checked(constant, default=None)
     ascent_momentum: Any = checked(constant, default=None)
-    damping: Any = checked(constant, default=0.1)
+    damping: float = checked(constant, default=0.1)
 
     solves = (Minimax,)
     needs_gradients = True

@@ -49,7 +49,7 @@ class Scaffold(Method):
     stepsize: Schedule = checked(positive)
     local_steps: Schedule = checked(count)
     batch_size: int | str = checked(batch, default=1, static=True)
-    server_stepsize: Any = checked(constant, default=1.0)
+    server_stepsize: float = checked(constant, default=1.0)
     option: int = checked(_option, default=2, static=True)
 
     needs_gradients = True
