@@ -1,7 +1,5 @@
 """What a certificate says, in numbers and in words."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

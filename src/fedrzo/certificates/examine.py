@@ -1,7 +1,5 @@
 """`certify`: from a problem and a point to a certificate."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -3,8 +3,6 @@
 Only scalars leave a client one by one (its distance to its set, its slopes in y); the pull of the sets is averaged.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any, NamedTuple
 

@@ -18,8 +18,6 @@ squares (gamma) as skewed as the estimate would be at t: its third cumulant is 8
 an eigenvalue of S. At 95 % that is about q; at 99.9 %, in few dimensions, nearly twice as much.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Generator

@@ -4,8 +4,6 @@ Differences of losses leave a client, one number for each direction, and are ave
 the directions from a seed.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

@@ -13,8 +13,6 @@ yields must raise `VERSION`. They are the same bits in every engine and on every
 4. The vector is the integers times one float: a single rounding.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from statistics import NormalDist

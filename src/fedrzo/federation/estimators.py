@@ -1,7 +1,5 @@
 """Randomised smoothing: estimators of a gradient from loss values, and how far their digits can be trusted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

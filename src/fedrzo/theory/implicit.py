@@ -1,7 +1,5 @@
 """Theorem 2: FedRZO_bl on a bilevel or minimax problem; the implicit function that it minimises."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a theorem prescribes, and the search for the iterations that a target takes."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable, Mapping

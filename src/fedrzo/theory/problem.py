@@ -1,7 +1,5 @@
 """The theorem for a given problem, with estimated constants where none are given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrzo.errors import InputError, nearest

@@ -1,7 +1,5 @@
 """Propositions 1 and 2: FedRZO_nn on a nonsmooth, nonconvex problem, and what its stationary points are worth."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

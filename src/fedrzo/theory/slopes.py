@@ -4,8 +4,6 @@ Where a loss can be differentiated its gradient is taken; a black box, and an im
 orthonormal basis, or part of one where there are many variables.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

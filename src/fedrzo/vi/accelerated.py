@@ -1,7 +1,5 @@
 """Extragradient steps with Anderson acceleration, safeguarded: few steps as a rule, O(kappa) at worst, up to logarithms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The extragradient method of Korpelevich (1976)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

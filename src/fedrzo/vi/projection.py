@@ -1,7 +1,5 @@
 """The projection method: the paper's Algorithm 5."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

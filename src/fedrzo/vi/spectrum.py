@@ -1,7 +1,5 @@
 """Estimates of a map's modulus of strong monotonicity and Lipschitz constant, from its derivative at some points."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
