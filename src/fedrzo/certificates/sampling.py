@@ -106,7 +106,7 @@ class Sampling(Lower):
             v = draw(key, BLOCKS, x, eta)
             if self.federated:
                 y, bound = self.solve(inner, jnp.concatenate([x + v, x - v]), state.start)
-                gaps, error = inner.average(self.gaps_below, y), jnp.maximum(error, bound)
+                gaps, error = inner.average(self.gaps_with_y, y), jnp.maximum(error, bound)
             else:
                 gaps = inner.average(self.gaps, x, jax.random.key_data(key))
             return total + slope(x.size, eta, gaps)[:, None] * v, error
@@ -130,7 +130,7 @@ class Sampling(Lower):
         size = client.cost(self.batch_size)
         return Reply(gaps, evaluations=2 * BLOCKS * size, steps=jnp.round(jnp.sum(taken) * size).astype(jnp.int32))
 
-    def gaps_below(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+    def gaps_with_y(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the same where the lower solutions at all points come from the server; NaN where some Y(x) is empty."""
         solutions, empty = self.received(client, y)
         pairs = [jnp.stack(jnp.split(rows, 2), 1) for rows in (client.points, solutions)]

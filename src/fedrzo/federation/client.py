@@ -230,11 +230,10 @@ def take_coded_steps(
     return take_steps(client, key, count, batch_size, kept, (carry, nothing), also)
 
 
-def check_batch_size(batch_size: Any, data: Any) -> None:
+def check_batch_size(batch_size: Any, data: Any, argument: str = "batch_size") -> None:
     """Refuse a batch size that these data cannot serve."""
     if batch_size == FULL:
         if not data.stored:
-            raise InputError('batch_size: found "full", but a Sampler has no full batch; pass a whole number')
-        return
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise InputError(f'batch_size: found {batch_size!r}; pass a whole number of at least 1, or "full"')
+            raise InputError(f'{argument}: found "full", but a Sampler has no full batch; pass a whole number')
+    elif isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError(f'{argument}: found {batch_size!r}; pass a whole number of at least 1, or "full"')

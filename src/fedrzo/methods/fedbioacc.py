@@ -12,17 +12,9 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import batch, checked, method, set_fields
-from fedrzo.methods.hypergradient import (
-    HypergradientMethod,
-    Oracles,
-    Point,
-    check_full,
-    into_ball,
-    length,
-    retreat,
-    start,
-)
+from fedrzo.methods.base import batch, checked, method
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat, start
+from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import constant, whole
 
 
@@ -70,7 +62,7 @@ class FedBiOAcc(HypergradientMethod):
     system_stepsize: float | None = checked(constant, default=None)
     local_steps: int = checked(whole, default=1)
     batch_size: int | str = checked(batch, default=1, static=True)
-    first_batch_size: int | str | None = checked(batch, default=None, static=True)
+    first_batch_size: int | str = checked(batch, default=None, static=True)
     momentum: float = checked(constant, default=1.0)
     lower_momentum: float | None = checked(constant, default=None)
     system_momentum: float | None = checked(constant, default=None)
@@ -80,19 +72,13 @@ class FedBiOAcc(HypergradientMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first_batch_size is None:
-            set_fields(self, first_batch_size=self.batch_size)
+        set_fields(self, first_batch_size=self.first_batch_size or self.batch_size)
         for name in ("momentum", "lower_momentum", "system_momentum"):
             c = getattr(self, name)
             if c is not None and not isinstance(c, jax.core.Tracer) and c * self.rate(0) ** 2 > 1 + 1e-12:
                 raise InputError(
                     f"{name}: c a_0^2 is {c * self.rate(0) ** 2:.3g}, above 1; use a smaller one, or a larger offset"
                 )
-
-    def check(self, problem: Any) -> None:
-        """Refuse what is outside the method's assumptions."""
-        super().check(problem)
-        check_full(self.first_batch_size, problem, "first_batch_size")  # type: ignore[arg-type]
 
     def init(self, problem: Any, key: jax.Array) -> AccState:
         """Start at x0 and y0 with v = 0; the first momenta are the clients' own."""
@@ -123,7 +109,7 @@ class FedBiOAcc(HypergradientMethod):
         oracles, steps = Oracles.of(client), self.local_steps
 
         def first() -> Point:
-            return oracles.directions(point, oracles.draw(key, self.first_batch_size))  # type: ignore[arg-type]
+            return oracles.directions(point, oracles.draw(key, self.first_batch_size))
 
         def local_step(k: Any, carry: tuple[Point, Point]) -> tuple[Point, Point]:
             old, momentum = carry
@@ -138,6 +124,6 @@ class FedBiOAcc(HypergradientMethod):
         begins = client.round == 0
         momentum = jax.lax.cond(begins, first, lambda: momentum)
         value = jax.lax.fori_loop(0, steps, local_step, (point, momentum))
-        starting = jnp.where(begins, oracles.cost(1, 2, self.first_batch_size), 0)  # type: ignore[arg-type]
+        starting = jnp.where(begins, oracles.cost(1, 2, self.first_batch_size), 0)
         gradients = starting + steps * 2 * oracles.cost(1, 2, self.batch_size)
         return Reply(value, gradients=gradients, steps=steps)

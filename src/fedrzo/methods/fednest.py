@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles
 from fedrzo.problems.curvature import lower_level
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
@@ -79,11 +79,6 @@ class FedNest(Nested):
     neumann_stepsize: float = checked(constant, default=None)
     randomised: bool = static(default=False)
     minimax: bool = static(default=False)
-
-    def check(self, problem: Any) -> None:
-        """Refuse what is outside the method's assumptions."""
-        super().check(problem)
-        check_full(self.anchor_batch_size, problem, "anchor_batch_size")
 
     def init_memory(self, problem: Any) -> jax.Array:
         """A client keeps the y it heard last, so that it need not be sent twice."""
