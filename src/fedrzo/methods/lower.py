@@ -1,5 +1,7 @@
 """What a single-level method needs to serve as a lower level: who may, constants, a plan of rounds and steps, a closing check."""
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
@@ -193,10 +195,16 @@ def curvature_at(problem: Any) -> Any:
     return problem.curvature if isinstance(problem, Start) else None
 
 
-def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> tuple[jax.Array, ...]:
-    """Take one exact projected gradient step; return its end, a bound on the error there, and corrected mu and L.
+class Closing(NamedTuple):
+    """The lower level's answer, with what is known of its error."""
 
-    It takes two more communications, both counted; the bound is over all points together.
+    y: jax.Array  # projected
+    error: jax.Array  # a bound on its distance to the solution, over all points together
+    curvature: jax.Array  # mu and L, corrected by what was seen
+
+
+def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> Closing:
+    """Take one exact projected gradient step and bound its error; two more communications, both counted.
 
     For a step of length a from y to z = P(y - a g), (y - z)/a - g is normal to Y at z, so that (y - z)/a - g + g(z) is an element
     of the sum of gradient and normal cone there, and its length over mu bounds ||z - y*||, whatever a is. The bound is as good as
@@ -208,7 +216,7 @@ def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> t
     new, ahead = federation.average(owner.lower_project, y - step * gradient)
     residual = jnp.linalg.norm((y - new) / step - gradient + ahead)
     corrected = correct(curvature, new - y, ahead - gradient)
-    return new, residual / corrected[0], corrected
+    return Closing(new, residual / corrected[0], corrected)
 
 
 class LowerClosing:

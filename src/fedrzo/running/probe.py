@@ -60,7 +60,7 @@ class LossProbe(Method):
         below = federation.lower(points, owner.lower)
         y = run_lower(below, owner.lower, y.ravel(), r, owner.lower_rounds)
         if owner.closing:
-            y = close(below, owner, y, owner.curvature)[0]
+            y = close(below, owner, y, owner.curvature).y
         return federation.gather(self.implicit_losses, y).values
 
     def losses(self, client: Client, key: jax.Array, memory: None, points: jax.Array, r: Any) -> Reply:
