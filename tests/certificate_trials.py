@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import fedrzo as fz
-from fedrzo.certificates.interval import adaptive, estimate
+from fedrzo.certificates.interval import adaptive, estimate_square
 from fedrzo.certificates.sampling import Sampling
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.engines.simulation.spread import Spread
@@ -45,7 +45,7 @@ def pull(problem, x, smoothing):
 def fixed(problem, x, smoothing, size, repetitions, seed, batch_size="full"):
     """Return the estimates of many repetitions with a fixed number of directions."""
     means = sample(problem, x, smoothing, [size] * repetitions, seed, batch_size)
-    return [estimate(one, size, CONFIDENCE) for one in means]
+    return [estimate_square(one, size, CONFIDENCE) for one in means]
 
 
 def adapted(problem, x, smoothing, width, repetitions, seed, most=65_536, confidence=CONFIDENCE, threshold=None):

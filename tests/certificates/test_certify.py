@@ -10,10 +10,9 @@ import pytest
 import certificate_trials as tools
 import fedrzo as fz
 from fedrzo.certificates.examine import _lower_notes
-from fedrzo.certificates.inputs import sampling_program
-from fedrzo.certificates.inspection import Inspection
-from fedrzo.certificates.interval import estimate
-from fedrzo.certificates.nearest import Nearest
+from fedrzo.certificates.inspection import Inspection, Nearest
+from fedrzo.certificates.interval import estimate_square
+from fedrzo.certificates.sampling import sampling_program
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.engines.simulation.compiled import SimulatedFederation
 from fedrzo.engines.simulation.spread import Spread
@@ -43,13 +42,13 @@ def test_intervals_cover_at_high_confidence_too():
     rng = np.random.default_rng(0)
     for square in (0.0, 0.01):
         means = rng.normal(size=(2000, 64, 2)) / 4 + [math.sqrt(square), 0]
-        found = [estimate(one, 16, 0.999) for one in means]
+        found = [estimate_square(one, 16, 0.999) for one in means]
         assert sum(not one.lower <= square <= one.upper for one in found) <= 9
         assert sum(one.upper < square for one in found) <= 6  # this end's share is one half
 
 
 def test_an_interval_without_noise_is_a_point():
-    found = estimate(np.full((64, 1), 2.0), 16, 0.999)
+    found = estimate_square(np.full((64, 1), 2.0), 16, 0.999)
     assert found.lower == pytest.approx(4)
     assert found.upper == pytest.approx(4)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import certificate_trials as tools
-from fedrzo.certificates.interval import BLOCKS, _moments, adaptive, drive, estimate
+from fedrzo.certificates.interval import BLOCKS, _moments, adaptive, drive, estimate_square
 from fedrzo.zoo import toys
 
 ETA = 0.1
@@ -35,7 +35,7 @@ def test_estimates_are_unbiased_though_the_square_of_the_mean_is_not():
     problem = MAKE["boxes"]()
     x, truth = tools.away(problem, 0.05)
     means = tools.sample(problem, x, ETA, [4] * REPETITIONS, seed=2)
-    values = np.array([estimate(one, 4, 0.95).value for one in means])
+    values = np.array([estimate_square(one, 4, 0.95).value for one in means])
     squares = np.sum(means.mean(axis=1) ** 2, axis=1)
 
     def off(sample):

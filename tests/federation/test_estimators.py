@@ -9,7 +9,7 @@ from scipy import integrate, stats
 import fedrzo as fz
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client
-from fedrzo.federation.estimators import estimate, measure_noise
+from fedrzo.federation.estimators import estimate_two_sided, measure_noise
 from fedrzo.problems.start import check_start
 
 N, ETA = 5, 0.3
@@ -26,7 +26,7 @@ def draws(loss, count=40_000, x=X, eta=ETA):
         client = client_of(loss, x)
         keys = jax.random.split(jax.random.key(1), count)
         batch = client.sample(keys[0], 1)
-        return np.asarray(jax.vmap(lambda k: estimate(client, k[None], jnp.asarray(x), batch, eta).gradient)(keys))
+        return np.asarray(jax.vmap(lambda k: estimate_two_sided(client, k[None], jnp.asarray(x), batch, eta)[0])(keys))
 
 
 def slab_probability(t, n=N):
@@ -92,7 +92,7 @@ def test_several_directions_average():
             v = directions.sphere(jax.random.fold_in(key, j), N, ETA, jnp.float64)
             singles.append(N / (2 * ETA**2) * client.difference(x, v, batch) * v)
         keys = jnp.stack([jax.random.fold_in(key, j) for j in range(3)])
-        found = estimate(client, keys, x, batch, ETA).gradient
+        found = estimate_two_sided(client, keys, x, batch, ETA)[0]
         np.testing.assert_allclose(found, np.mean(singles, axis=0), rtol=1e-12)
 
 

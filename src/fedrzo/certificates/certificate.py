@@ -1,7 +1,5 @@
 """What a certificate says, in numbers and in words."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
@@ -96,11 +94,10 @@ class Certificate:
             f"  distance  {_number(self.distance)} to all sets together, at most {max(self.distances):.4g} to one",
             f"  meaning   {self.meaning}",
         ]
-        if self.lower is not None:
-            below = self.lower
+        if (lower := self.lower) is not None:
             lines.append(
-                f"  lower     residual {below.residual:.2g}, |y - y(x)| <= {below.error:.2g}, "
-                f"moves the gradient by at most {_number(below.effect, 2)}"
+                f"  lower     residual {lower.residual:.2g}, |y - y(x)| <= {lower.error:.2g}, "
+                f"moves the gradient by at most {_number(lower.effect, 2)}"
             )
         cost = self.cost
         lines.append(

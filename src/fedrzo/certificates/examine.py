@@ -1,7 +1,5 @@
 """`certify`: from a problem and a point to a certificate."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -14,11 +12,9 @@ import numpy as np
 
 from fedrzo import engines
 from fedrzo.certificates.certificate import DIFFERENT, FREE, IDENTICAL, Certificate, LowerQuality
-from fedrzo.certificates.inputs import check_numbers, sampling_program
-from fedrzo.certificates.inspection import Facts, Inspection
-from fedrzo.certificates.interval import BLOCKS, LEAST, Estimate, Outcome, adaptive, drive, estimate
-from fedrzo.certificates.nearest import distance_to_all
-from fedrzo.certificates.sampling import Sampling
+from fedrzo.certificates.inspection import Facts, Inspection, distance_to_all
+from fedrzo.certificates.interval import BLOCKS, LEAST, Outcome, SquaredNorm, adaptive, drive, estimate_square
+from fedrzo.certificates.sampling import Sampling, check_numbers, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
@@ -80,7 +76,7 @@ def certify(
         facts = bench.inspect()
         if width is None:
             size = max(math.ceil(directions / BLOCKS), LEAST)
-            found = estimate(bench.sample(size, 0) + facts.pull, size, confidence)
+            found = estimate_square(bench.sample(size, 0) + facts.pull, size, confidence)
             outcome = Outcome(found, "fixed", found.directions)
         else:
             rule = adaptive(width, max_directions, confidence, threshold)
@@ -131,10 +127,10 @@ class _Bench:
         distances = np.asarray(facts.distances)
         if self.problem.sets.identical or not np.any(distances > 0):
             return float(distances.max()), []
-        found = distance_to_all(self.problem, self.engine, jax.random.fold_in(self.key, NEAREST))
-        self.charge(found.cost)
-        if found.settled:
-            return max(found.distance, float(distances.max())), []
+        distance, found, cost = distance_to_all(self.problem, self.engine, jax.random.fold_in(self.key, NEAREST))
+        self.charge(cost)
+        if found:
+            return max(distance, float(distances.max())), []
         return None, [
             "the nearest point of all sets was not found: they have no common point, or meet at too sharp an angle"
         ]
@@ -162,7 +158,7 @@ def _write(
     return dataclasses.replace(made, epsilon=made.upper) if identical else made
 
 
-def _sampling_notes(found: Estimate, outcome: Outcome, width: float | None) -> list[str]:
+def _sampling_notes(found: SquaredNorm, outcome: Outcome, width: float | None) -> list[str]:
     if outcome.decided == "pilot":
         return ["a pilot showed the squared norm to lie above the threshold; nothing more was spent"]
     if width is None or found.width <= width:
@@ -186,7 +182,7 @@ def _lower_notes(problem: Problem, lower: LowerQuality | None) -> list[str]:
     return notes
 
 
-def _with_rounding(found: Estimate, problem: Problem, eta: float, loss: float) -> Estimate:
+def _with_rounding(found: SquaredNorm, problem: Problem, eta: float, loss: float) -> SquaredNorm:
     """Widen an interval by what rounding of two loss values can do to the mean of so many estimates."""
     error = problem.dim / eta * float(np.finfo(problem.dtype).eps) * loss / math.sqrt(found.directions)
     reach = 2 * math.sqrt(max(found.value, 0.0)) * error + error**2

@@ -1,48 +1,39 @@
-"""The server program that looks at a point: distances to the clients' sets, their pull, and the lower level there.
+"""The server programs that look at a point: distances to the clients' sets, their pull, and the lower level there.
 
 Only scalars leave a client one by one (its distance to its set, its slopes in y); the pull of the sets is averaged.
 """
 
-from __future__ import annotations
-
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedrzo.certificates.sampling import Lower, draw
 from fedrzo.federation.client import Client
-from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import method, static
+from fedrzo.federation.protocol import Cost, Federation, Reply
+from fedrzo.methods.base import Method, method, static
 from fedrzo.problems.base import Problem
 
+SWEEPS, AT_ONCE = 4000, 50
+CLOSE = 1e-6  # how near to x every client's point must be, relative to 1 + |x|
 PROBES = 4  # directions whose two points join x where the lower level's quality is looked at
 
 
 class Facts(NamedTuple):
-    """What is known of a point without sampling directions.
+    """What is known of a point without sampling directions."""
 
-    Attributes:
-        x: the point.
-        start: where lower solves start, if the server solves them.
-        distances: from x to each client's set.
-        pull: the mean of the clients' (x - P_i(x))/eta, the gradient of the Moreau term.
-        loss: the mean size of the clients' losses at x, for the rounding error.
-        error: the bound on ||y - y(x)||.
-        slope: the largest slope of a client's loss in y.
-        residual: of each client's own lower levels, the worst scenario's; 0 where the server solves it, for the bound tells it.
-        shift: by how much such a client's error of y can move its loss; likewise.
-    """
-
-    x: jax.Array
-    start: Any
-    distances: jax.Array
-    pull: jax.Array
-    loss: jax.Array
-    error: jax.Array
-    slope: jax.Array
+    x: jax.Array  # the point
+    start: Any  # where lower solves start, if the server solves them
+    distances: jax.Array  # from x to each client's set
+    pull: jax.Array  # the mean of the clients' (x - P_i(x))/eta, the gradient of the Moreau term
+    loss: jax.Array  # the mean size of the clients' losses at x, for the rounding error
+    error: jax.Array  # the bound on ||y - y(x)||
+    slope: jax.Array  # the largest slope of a client's loss in y
+    # Of each client's own lower levels, the worst scenario's; 0 where the server solves it, for the bound tells it.
     residual: jax.Array
-    shift: jax.Array
+    shift: jax.Array  # by how much such a client's error of y can move its loss; likewise
 
 
 @method
@@ -59,7 +50,6 @@ class Inspection(Lower):
 
     def init(self, problem: Problem, key: jax.Array) -> Facts:
         """Start at the problem's x0."""
-        del key
         x = problem.start
         start = problem.start_below if self.federated else None
         nothing = jnp.zeros((), x.dtype)
@@ -67,7 +57,6 @@ class Inspection(Lower):
 
     def round(self, federation: Federation, state: Facts, r: Any) -> Facts:
         """Ask for distances one by one, for the pull and the loss as means, then look at the lower level."""
-        del r
         x = state.x
         distances = federation.gather(self.distance, x).values
         pull = federation.average(self.pull, x)
@@ -86,23 +75,19 @@ class Inspection(Lower):
 
     def distance(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the distance to this client's set: one number."""
-        del key, memory
         return Reply(jnp.linalg.norm(x - client.project(x)))
 
     def pull(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the gradient of this client's Moreau term."""
-        del key, memory
         return Reply((x - client.project(x)) / self.smoothing)
 
     def loss(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the size of this client's loss."""
-        del memory
         value = jnp.abs(client.loss(x, client.sample(key, self.batch_size)))
         return Reply(value, evaluations=client.cost(self.batch_size))
 
     def slopes(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the loss at x, and the largest slope in y of this client's loss over the points."""
-        del memory
         solutions, _ = self.received(client, y)
         batch = client.sample(key, self.batch_size)
         value = jnp.abs(client.loss(client.points[0], solutions[0], batch))
@@ -115,7 +100,6 @@ class Inspection(Lower):
 
     def scenarios(self, client: Client, key: jax.Array, memory: None, points: jax.Array) -> Reply:
         """Return, the largest over the points: mean |loss|, largest bound, slope and residual, mean of slope times bound."""
-        del memory
         problem = client.level
 
         def figures(batch: Any) -> jax.Array:
@@ -134,3 +118,56 @@ class Inspection(Lower):
         seen = jnp.stack([mean[0], worst[1], worst[2], worst[3], mean[4]])
         size = client.cost(self.batch_size) * len(points)
         return Reply(jnp.max(seen, axis=1), evaluations=size, gradients=size if self.differentiable else 0)
+
+
+class Point(NamedTuple):
+    """A sweep's point, and how far the clients' own points were from the one before, on average."""
+
+    x: jax.Array
+    apart: jax.Array
+
+
+@method
+class Nearest(Method):
+    """Dykstra's method for the product of the clients' sets and the points that all clients share.
+
+    Each client keeps its own correction p_i and sends a projected point z_i, of which the server sees the mean. Corrections are
+    normal to the sets at z_i, and their mean is what x has moved since the start: where all z_i are x, x is the nearest point.
+    Neither an x that stands still nor one that lies in all sets shows as much.
+    """
+
+    solves = (Problem,)
+
+    def init(self, problem: Problem, key: jax.Array) -> Point:
+        """Start at the problem's x0."""
+        return Point(problem.start, jnp.asarray(jnp.inf, problem.start.dtype))
+
+    def init_memory(self, problem: Problem) -> Any:
+        """Start without a correction."""
+        return jnp.zeros_like(problem.start)
+
+    def round(self, federation: Federation, state: Point, r: Any) -> Point:
+        """Run one sweep."""
+        return Point(*federation.average(self.visit, state.x))
+
+    def visit(self, client: Client, key: jax.Array, memory: jax.Array, x: jax.Array) -> Reply:
+        """Project the corrected point, and remember what that took away."""
+        start = x + memory
+        nearest = client.project(start)
+        return Reply((nearest, jnp.linalg.norm(nearest - x)), memory=start - nearest)
+
+
+def distance_to_all(problem: Problem, engine: Any, key: jax.Array) -> tuple[float, bool, Cost]:
+    """Return the distance from the problem's x0 to the intersection of its clients' sets, whether it was found, and the cost."""
+    start = np.asarray(problem.x0, float)
+    close = CLOSE * (1 + np.linalg.norm(start)) * float(np.min(problem.client_weights))
+    if start.dtype != problem.layout.dtype:  # single precision ends earlier
+        close *= 100
+    with contextlib.closing(engine.start([Nearest()], problem, [key], None)) as session:
+        for _ in range(SWEEPS // AT_ONCE):
+            session.advance(AT_ONCE)
+            [state] = session.states()
+            if state.apart <= close:
+                break
+        distance = float(np.linalg.norm(np.asarray(state.x, float) - start))
+        return distance, bool(state.apart <= close), session.costs()[0]

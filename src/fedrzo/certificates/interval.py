@@ -18,8 +18,6 @@ squares (gamma) as skewed as the estimate would be at t: its third cumulant is 8
 an eigenvalue of S. At 95 % that is about q; at 99.9 %, in few dimensions, nearly twice as much.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Generator
@@ -31,35 +29,23 @@ from scipy import special
 BLOCKS = 64
 PILOT = 4  # directions per block in the first pilot
 LEAST = 16  # in a sample that is reported: fewer leave the blocks' means too far from normal
-PRIOR = (
-    1.2  # s over tr(S^2)/tr(S): two-point estimates of a linear loss have 1 across its gradient and almost 2 along it
-)
+PRIOR = 1.2  # s over tr(S^2)/tr(S): estimates of a linear loss have 1 across its gradient and almost 2 along it
 GROWTH = 4  # a sample is at most so many times as large as the pilot that it was planned from
 BELIEF = 0.9  # plans are for a |G|^2 at the upper end of the pilot's interval at this level ...
 SINGLE = math.sqrt(8)  # the skewness of a single squared normal, above which no sum of squares has one
 LUCK = 0.999  # ... and for an estimate as far above it as a sample gives at this level
 
 
-class Estimate(NamedTuple):
-    """An estimate of |G|^2 from one sample.
+class SquaredNorm(NamedTuple):
+    """An estimate of |G|^2 from one sample."""
 
-    Attributes:
-        value: unbiased; may be below zero where |G|^2 is small.
-        lower: the lower end of the interval; not cut at zero, for that would not change what it covers.
-        upper: the upper end.
-        resolution: half the width that the interval has at |G| = 0: what this sample cannot tell from zero.
-        slope: s for a single direction.
-        spread: c for a single direction.
-        directions: how many the sample holds.
-    """
-
-    value: float
-    lower: float
-    upper: float
-    resolution: float
-    slope: float
-    spread: float
-    directions: int
+    value: float  # unbiased; may be below zero where |G|^2 is small
+    lower: float  # the lower end of the interval; not cut at zero, for that would not change what it covers
+    upper: float  # the upper end
+    resolution: float  # half the width that the interval has at |G| = 0: what this sample cannot tell from zero
+    slope: float  # s for a single direction
+    spread: float  # c for a single direction
+    directions: int  # how many the sample holds
 
     @property
     def width(self) -> float:
@@ -71,14 +57,8 @@ class Estimate(NamedTuple):
         return math.sqrt(max(self.lower, 0.0)), math.sqrt(max(self.upper, self.resolution))
 
 
-def estimate(means: np.ndarray, per_block: int, confidence: float) -> Estimate:
-    """Estimate |G|^2 from the blocks' mean vectors, one per row.
-
-    Args:
-        means: four rows at least.
-        per_block: directions behind each row.
-        confidence: of the interval.
-    """
+def estimate_square(means: np.ndarray, per_block: int, confidence: float) -> SquaredNorm:
+    """Estimate |G|^2 from the mean vectors of four blocks at least, one per row, with so many directions behind each."""
     means = np.asarray(means, np.float64)
     count = len(means)
     value, along, spread, total = _moments(means @ means.T)
@@ -88,7 +68,7 @@ def estimate(means: np.ndarray, per_block: int, confidence: float) -> Estimate:
     slope = (max(along, 0.0) + noise * prior) / weight if weight > 0 else 0.0
     spread *= count / (count - 1)
     lower, upper, resolution = ends(value, slope, spread, count, confidence)
-    return Estimate(value, lower, upper, resolution, slope * per_block, spread * per_block**2, count * per_block)
+    return SquaredNorm(value, lower, upper, resolution, slope * per_block, spread * per_block**2, count * per_block)
 
 
 def _moments(gram: np.ndarray) -> tuple[float, float, float, float]:
@@ -171,18 +151,13 @@ def quantile(confidence: float) -> float:
 
 
 class Outcome(NamedTuple):
-    """What an adaptive rule ends with.
+    """What an adaptive rule ends with."""
 
-    Attributes:
-        estimate: from one fresh sample, or from a pilot where `decided` is "pilot".
-        decided: `"narrow"`: as narrow as asked; `"capped"`: the cap on directions was hit; `"pilot"`: a pilot showed the
-            value to lie above the threshold, and no more was spent.
-        directions: all that were drawn, pilots included.
-    """
-
-    estimate: Estimate
+    estimate: SquaredNorm  # from one fresh sample, or from a pilot where `decided` is "pilot"
+    # `"narrow"`: as narrow as asked; `"capped"`: the cap on directions was hit; `"pilot"`: a pilot showed the value to
+    # lie above the threshold, and no more was spent.
     decided: str
-    directions: int
+    directions: int  # all that were drawn, pilots included
 
 
 def adaptive(
@@ -193,18 +168,13 @@ def adaptive(
     Pilots only plan: what they say of the variance gives the size of one fresh sample, and the interval comes from that
     sample alone. So its size does not depend on its own values, and a fixed sample's coverage carries over. A sample that is
     still too wide is replaced by a fresh larger one. Estimates far above |G|^2 make wide intervals, so that the samples replaced
-    would be those that miss, and coverage would grow: plans leave room, so that this is seldom.
-
-    Args:
-        width: of the interval of |G|^2.
-        most: directions of the sample that is reported, at most.
-        confidence: of the interval.
-        threshold: stop after a pilot whose whole interval lies above it.
+    would be those that miss, and coverage would grow: plans leave room, so that this is seldom. The sample reported has at `most`
+    so many directions; a pilot whose whole interval lies above the threshold is the end.
     """
     cap = max(most // BLOCKS, LEAST)
     size, drawn = PILOT, 0
     while True:
-        pilot = estimate((yield size), size, confidence)
+        pilot = estimate_square((yield size), size, confidence)
         drawn += pilot.directions
         if threshold is not None and pilot.lower > threshold:
             return Outcome(pilot, "pilot", drawn)
@@ -213,7 +183,7 @@ def adaptive(
             break
         size *= GROWTH
     while True:
-        found = estimate((yield planned), planned, confidence)
+        found = estimate_square((yield planned), planned, confidence)
         drawn += found.directions
         if found.width <= width:
             return Outcome(found, "narrow", drawn)
@@ -222,7 +192,7 @@ def adaptive(
         planned = min(max(_blocks_for(found, width, confidence), math.ceil(1.3 * planned)), cap)
 
 
-def _blocks_for(pilot: Estimate, width: float, confidence: float) -> int:
+def _blocks_for(pilot: SquaredNorm, width: float, confidence: float) -> int:
     """Return the least directions per block for which the pilot foresees an interval of this width."""
     slope, spread = pilot.slope, pilot.spread
     value = max(ends(pilot.value, slope, spread, pilot.directions, BELIEF)[1], 0.0)

@@ -1,10 +1,8 @@
-"""The server program that samples a certificate's directions, by the federation's own calls and on its own counters.
+"""The server program that samples a certificate's directions, by the federation's own calls, and the checks of what it is asked.
 
 Differences of losses leave a client, one number for each direction, and are averaged; single-level and two-stage clients rebuild
 the directions from a seed.
 """
-
-from __future__ import annotations
 
 from typing import Any, NamedTuple
 
@@ -12,15 +10,23 @@ import jax
 import jax.numpy as jnp
 
 from fedrzo.certificates.interval import BLOCKS
+from fedrzo.errors import InputError
 from fedrzo.federation import directions
-from fedrzo.federation.client import Client
+from fedrzo.federation.client import FULL, Client, check_batch_size
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, method, static
+from fedrzo.methods.base import Method, batch, method, static
 from fedrzo.methods.fedrzo_bl import EMPTY
-from fedrzo.methods.lower import LowerClosing, close, run_lower
+from fedrzo.methods.local_sgd import LocalSGD
+from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
+from fedrzo.problems.curvature import StepConstants, lower_level
+from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.problems.two_stage import check_solver
+from fedrzo.support.numbers import constant, whole
 
+DRAWN = 64  # samples per loss value where they are drawn on demand
+ACCURATE = 1e-10  # by what factor the lower level's first error is brought down
 AT_A_TIME = 8  # directions that a client evaluates together
 
 
@@ -49,8 +55,8 @@ class Lower(LowerClosing, Method):
         """Solve the lower level at several points at once; a bound on the error of all solutions together comes along."""
         lower_federation = federation.lower(points, self.lower)
         y = run_lower(lower_federation, self.lower, jnp.tile(start, points.shape[0]), 0, None)
-        found = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
-        return found.y, found.error
+        y, error, _ = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
+        return y, error
 
     def received(self, client: Client, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the y that a client was sent, a row for each point, and whether they show that some Y(x) is empty."""
@@ -82,7 +88,6 @@ class Sampling(Lower):
 
     def init(self, problem: Problem, key: jax.Array) -> Means:
         """Start with empty blocks at the problem's x0, which is the point in question."""
-        del key
         x = problem.start
         start = problem.start_below if self.federated else None
         return Means(x, start, jnp.zeros((BLOCKS, x.size), x.dtype), jnp.zeros((), x.dtype))
@@ -93,7 +98,6 @@ class Sampling(Lower):
 
     def round(self, federation: Federation, state: Means, r: Any) -> Means:
         """Fill all blocks."""
-        del r
         x, eta = state.x, self.smoothing
 
         def add(inner: Federation, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -102,7 +106,7 @@ class Sampling(Lower):
             v = draw(key, BLOCKS, x, eta)
             if self.federated:
                 y, bound = self.solve(inner, jnp.concatenate([x + v, x - v]), state.start)
-                gaps, error = inner.average(self.gaps_below, y), jnp.maximum(error, bound)
+                gaps, error = inner.average(self.gaps_with_y, y), jnp.maximum(error, bound)
             else:
                 gaps = inner.average(self.gaps, x, jax.random.key_data(key))
             return total + slope(x.size, eta, gaps)[:, None] * v, error
@@ -112,7 +116,6 @@ class Sampling(Lower):
 
     def gaps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Return this client's loss at x+v minus that at x-v for each direction; every direction has samples of its own."""
-        del memory
         shared = jax.random.wrap_key_data(words)
 
         def one(j: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -127,9 +130,8 @@ class Sampling(Lower):
         size = client.cost(self.batch_size)
         return Reply(gaps, evaluations=2 * BLOCKS * size, steps=jnp.round(jnp.sum(taken) * size).astype(jnp.int32))
 
-    def gaps_below(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
+    def gaps_with_y(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the same where the lower solutions at all points come from the server; NaN where some Y(x) is empty."""
-        del memory
         solutions, empty = self.received(client, y)
         pairs = [jnp.stack(jnp.split(rows, 2), 1) for rows in (client.points, solutions)]
 
@@ -140,3 +142,54 @@ class Sampling(Lower):
 
         gaps = jax.lax.map(one, (*pairs, jnp.arange(BLOCKS)), batch_size=AT_A_TIME)
         return Reply(jnp.where(empty, jnp.nan, gaps), evaluations=2 * BLOCKS * client.cost(self.batch_size))
+
+
+def check_numbers(directions: Any, width: Any, max_directions: Any, confidence: Any, threshold: Any) -> None:
+    """Refuse numbers that say nothing."""
+    whole(directions, "directions")
+    whole(max_directions, "max_directions")
+    check_confidence(confidence)
+    if width is not None:
+        constant(width, "width")
+    if threshold is not None:
+        constant(threshold, "threshold")
+        if width is None:
+            raise InputError("threshold: found one without a width; only an adaptive sample has pilots: pass width=")
+
+
+def check_confidence(confidence: Any) -> None:
+    """Refuse a confidence that is none."""
+    if constant(confidence, "confidence") >= 1:
+        raise InputError(f"confidence: found {confidence!r}; pass a number between 0 and 1, such as 0.95")
+
+
+def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: Any) -> Sampling:
+    """Return what samples directions at the problem's x0; refuse what cannot work on this problem."""
+    smoothing = constant(smoothing, "smoothing")
+    chosen = batch((FULL if problem.data.stored else DRAWN) if batch_size is None else batch_size, "batch_size")
+    check_batch_size(chosen, problem.data)
+    return Sampling(smoothing, 1, chosen, *_lower(problem, lower))
+
+
+def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:
+    """Return what solves the lower level, and the constants that bound its error where the server solves it."""
+    if problem.lower_solved_by is None:
+        if lower is not None:
+            raise InputError("lower: found one, but the problem has no lower level; leave it out")
+        return None, None
+    if problem.lower_solved_by == BY_CLIENTS:
+        return problem.monitor if lower is None else check_solver(lower, "lower"), None
+    if problem.lower_blackbox:
+        raise InputError(
+            "lower: the lower loss is a black box; its error is bounded by gradients, so it must be JAX code"
+        )
+    if lower is None and not problem.lower_data.stored:
+        raise InputError(
+            "lower: lower data drawn on demand allow no exact solve; pass a method, such as fz.LocalSGD(), or store samples"
+        )
+    chosen = LocalSGD(batch_size=FULL, tolerance=ACCURATE) if lower is None else lower
+    if not isinstance(chosen, Method) or not hasattr(chosen, "plan"):
+        raise InputError(f"lower: found {type(chosen).__name__}; pass a method such as fz.LocalSGD() or fz.FedAC()")
+    check_batch_size(getattr(chosen, "batch_size", 1), problem.lower_data)
+    constants = lower_level(problem)
+    return with_constants(chosen, constants), constants

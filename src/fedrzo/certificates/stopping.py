@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrzo.certificates.certificate import Certificate
 from fedrzo.certificates.examine import certify
-from fedrzo.certificates.inputs import check_confidence, sampling_program
+from fedrzo.certificates.sampling import check_confidence, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem

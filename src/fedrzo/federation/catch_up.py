@@ -20,19 +20,12 @@ PyTree = Any
 
 
 class Missed(NamedTuple):
-    """Records of the rounds `first` .. `stop` - 1, or what they lead to.
+    """Records of the rounds `first` .. `stop` - 1, or what they lead to."""
 
-    Attributes:
-        rows: records by round, modulo the number of rows: older ones are overwritten.
-        fresh: what all records together lead to, sent instead where that is smaller or records are gone.
-        first: the first round missed; one entry per client on the server, one number on a client.
-        stop: the present round.
-    """
-
-    rows: PyTree
-    fresh: PyTree
-    first: Any
-    stop: Any
+    rows: PyTree  # records by round, modulo the number of rows: older ones are overwritten
+    fresh: PyTree  # what all records together lead to, sent instead where that is smaller or records are gone
+    first: Any  # the first round missed; one entry per client on the server, one number on a client
+    stop: Any  # the present round
 
     @property
     def kept(self) -> int:
@@ -65,18 +58,13 @@ class Missed(NamedTuple):
 
     def sent(self) -> PyTree:
         """Return the arrays that travel to one client; on the host."""
-        return self.fresh if self.renewed else jax.tree.map(lambda rows: np.asarray(rows)[self._rounds()], self.rows)
-
-    def _rounds(self) -> np.ndarray:
-        return np.arange(int(self.first), int(self.stop)) % self.kept
+        rounds = np.arange(int(self.first), int(self.stop)) % self.kept
+        return self.fresh if self.renewed else jax.tree.map(lambda rows: np.asarray(rows)[rounds], self.rows)
 
     def packed(self) -> tuple[dict[str, Any], PyTree]:
         """Return one client's part for the wire: plain values, and what travels beside the shapes of what does not."""
-        rows, fresh = self.rows, self.fresh
         plain = {"first": int(self.first), "stop": int(self.stop), "kept": self.kept, "renewed": bool(self.renewed)}
-        if self.renewed:
-            return plain, (_none_of(rows), fresh)
-        return plain, (self.sent(), _none_of(fresh))
+        return plain, (_none_of(self.rows), self.fresh) if self.renewed else (self.sent(), _none_of(self.fresh))
 
     @classmethod
     def unpacked(cls, plain: dict[str, Any], arrays: PyTree) -> Missed:
@@ -102,17 +90,11 @@ class Missed(NamedTuple):
 
 
 class Either(NamedTuple):
-    """A reply that is small or large: a client sends one of the two, and that one is counted.
+    """A reply that is small or large: a client sends one of the two, and that one is counted."""
 
-    Attributes:
-        small: such as scalars.
-        large: such as x.
-        sends_large: which of them travels; the other is zeros on the server of a real federation.
-    """
-
-    small: PyTree
-    large: PyTree
-    sends_large: Any
+    small: PyTree  # such as scalars
+    large: PyTree  # such as x
+    sends_large: Any  # which of them travels; the other is zeros on the server of a real federation
 
     def sent(self) -> Either:
         """Return what travels, with None for what does not; on the host."""
@@ -122,15 +104,9 @@ class Either(NamedTuple):
         """Return what arrived, with zeros for what was not sent; ValueError unless it is one of the two."""
         if (self.small is None) == (self.large is None):
             raise ValueError("found none or both of two kinds of replies, of which a client sends one")
-        small, large = (jax.tree.map(_no_memory, part) for part in expected[:2])
-        if self.small is None:
-            return Either(small, self.large, np.True_)
-        return Either(self.small, large, np.False_)
-
-
-def _no_memory(leaf: Any) -> np.ndarray:
-    """Return zeros of a shape and type that are one zero, seen again and again."""
-    return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+        # One zero, seen again and again, takes no memory.
+        small, large = jax.tree.map(lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape), expected[:2])
+        return Either(small, self.large, np.True_) if self.small is None else Either(self.small, large, np.False_)
 
 
 def _is_either(node: Any) -> bool:
@@ -157,17 +133,14 @@ def as_received(value: PyTree, expected: PyTree) -> PyTree:
 def stacked(values: list[PyTree]) -> PyTree:
     """Return replies one above the other; where nobody sent the large one of two, None stands for it and takes no memory."""
 
-    def rows(*leaves: Any) -> jax.Array:
-        return jnp.stack(leaves)
-
-    def node(*nodes: Any) -> Any:
+    def rows(*nodes: Any) -> Any:
         if not _is_either(nodes[0]):
-            return rows(*nodes)
-        sent = any(node.sends_large for node in nodes)
-        large = jax.tree.map(rows, *[node.large for node in nodes]) if sent else None
-        return Either(jax.tree.map(rows, *[n.small for n in nodes]), large, rows(*[n.sends_large for n in nodes]))
+            return jnp.stack(nodes)
+        if not any(node.sends_large for node in nodes):
+            nodes = tuple(node._replace(large=None) for node in nodes)
+        return Either(*(jax.tree.map(rows, *parts) for parts in zip(*nodes, strict=True)))
 
-    return jax.tree.map(node, *values, is_leaf=_is_either)
+    return jax.tree.map(rows, *values, is_leaf=_is_either)
 
 
 def kinds(value: PyTree) -> tuple[bool, ...]:
@@ -203,10 +176,10 @@ def _none_of(tree: PyTree) -> PyTree:
 def _zeros_like(tree: PyTree) -> PyTree:
     """Read what `_none_of` wrote: zeros of those shapes and types."""
 
-    def told(leaf: Any) -> bool:
+    def is_shape(leaf: Any) -> bool:
         return isinstance(leaf, dict) and set(leaf) == {"shape", "empty"}
 
-    return jax.tree.map(lambda leaf: np.zeros(leaf["shape"], leaf["empty"].dtype), tree, is_leaf=told)
+    return jax.tree.map(lambda leaf: np.zeros(leaf["shape"], leaf["empty"].dtype), tree, is_leaf=is_shape)
 
 
 def for_client(shared: tuple, client: Any) -> tuple:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,29 +20,12 @@ FULL = "full"
 AHEAD = 5  # local steps whose random numbers are drawn at once; drawn in vain where there are fewer
 
 
-class Level(Protocol):
-    """One level of a problem as clients meet it: the problem itself, or its lower level at given points."""
-
-    dim: int
-    data: Any
-    sets: Any
-    nested: bool  # whether this is a lower level
-    copies: int  # how many points one loss value covers: 2 where a lower level is solved at x+v and x-v together
-    whole: bool  # whether its loss is to get full batches whole, also where clients differ in size: a black box
-
-    def value(self, *arguments: Any) -> jax.Array:
-        """Return the loss at flat vectors, the last argument being the batch."""
-
-    def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
-        """Return value(x+v, batch) - value(x-v, batch)."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Client:
     """A client's view of one level.
 
     Attributes:
-        level: the loss, the data and the sets.
+        level: the loss, the data and the sets: the problem itself, or its lower level at given points.
         index: the client's place in this level's data.
         id: the client's name in the whole federation; its noise depends on it.
         private: the key of the client's own sampling stream.
@@ -133,10 +116,9 @@ class Client:
     def cost(self, batch_size: int | str) -> Any:
         """Return how many sample losses one loss value on such a batch takes."""
         data = self.level.data
-        size: Any = batch_size
-        if batch_size == FULL:
-            size = jnp.asarray(data.sizes)[self.index] if data.equal_size is None else data.equal_size
-        return size * self.level.copies
+        if batch_size != FULL:
+            return batch_size * self.level.copies
+        return (jnp.asarray(data.sizes)[self.index] if data.equal_size is None else data.equal_size) * self.level.copies
 
     def mean(self, function: Any, *arguments: Any) -> Any:
         """Return `function(*points, batch)`, itself a mean over the batch, of any pytree.
@@ -230,20 +212,10 @@ def take_coded_steps(
     also: Callable[[jax.Array], Any] | None = None,
     slopes: int = 1,
 ) -> tuple[PyTree, jax.Array | None]:
-    """Take a client's local steps, each of which also returns the slopes that it was made of.
+    """Take a client's local steps by `take_steps`, where each also returns the slopes that it was made of.
 
-    Args:
-        client: as for `take_steps`, like the other arguments.
-        key: likewise.
-        count: likewise.
-        batch_size: likewise.
-        step: one step, `carry, found = step(k, batch[, also(key)], carry)`.
-        carry: where to start; its first array is x.
-        also: what else to draw from a step's key.
-        slopes: how many a step finds.
-
-    Returns:
-        Where the steps led, and their slopes, steps by slopes, where the client is asked for them; else None.
+    A step is `carry, found = step(k, batch[, also(key)], carry)`; the first array of the carry is x. Returned are where the
+    steps led, and their slopes, steps by slopes, where the client is asked for them; else None.
     """
     if client.coded is None:
         return take_steps(client, key, count, batch_size, lambda *given: step(*given)[0], carry, also), None
@@ -258,11 +230,10 @@ def take_coded_steps(
     return take_steps(client, key, count, batch_size, kept, (carry, nothing), also)
 
 
-def check_batch_size(batch_size: Any, data: Any) -> None:
+def check_batch_size(batch_size: Any, data: Any, argument: str = "batch_size") -> None:
     """Refuse a batch size that these data cannot serve."""
     if batch_size == FULL:
         if not data.stored:
-            raise InputError('batch_size: found "full", but a Sampler has no full batch; pass a whole number')
-        return
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise InputError(f'batch_size: found {batch_size!r}; pass a whole number of at least 1, or "full"')
+            raise InputError(f'{argument}: found "full", but a Sampler has no full batch; pass a whole number')
+    elif isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError(f'{argument}: found {batch_size!r}; pass a whole number of at least 1, or "full"')

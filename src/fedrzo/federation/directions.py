@@ -13,8 +13,6 @@ yields must raise `VERSION`. They are the same bits in every engine and on every
 4. The vector is the integers times one float: a single rounding.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from statistics import NormalDist
@@ -88,32 +86,21 @@ def quantile(bits: Callable[[], jax.Array]) -> jax.Array:
 
     A CPU takes three passes, of which it vectorises all but the look at the table. The first also draws the bits.
     """
-    place = stored(lambda: signed_tails(bits()))
+    place = stored(lambda: _places(bits()))
     entry = _look_up(place)
-    return stored(lambda: between(entry, place))
+    return stored(lambda: _between(entry, place))
 
 
-def tails(bits: jax.Array) -> jax.Array:
-    """Return tail probabilities, as the bits of floats: their exponent and first digits name a node of the table."""
-    # An odd number over 2^32 is the probability.
-    odd = ((bits & ~SIGN) | np.uint32(1)).astype(jnp.int32)
-    return jax.lax.bitcast_convert_type(odd.astype(jnp.float32), jnp.uint32)
-
-
-def signed_tails(bits: jax.Array) -> jax.Array:
-    """Return tail probabilities, with the numbers' signs as theirs."""
-    return tails(bits) | (bits & SIGN)
-
-
-def node(tail: jax.Array) -> jax.Array:
-    """Return the node of the table below a tail probability."""
-    return (tail >> MANTISSA).astype(jnp.int32) - (127 << NODES)
+def _places(bits: jax.Array) -> jax.Array:
+    """Return tail probabilities, with the numbers' signs, as the bits of floats: the first of them name a node of the table."""
+    odd = ((bits & ~SIGN) | np.uint32(1)).astype(jnp.int32)  # over 2^32 it is the probability
+    return jax.lax.bitcast_convert_type(odd.astype(jnp.float32), jnp.uint32) | (bits & SIGN)
 
 
 def _entries(place: jax.Array) -> jax.Array:
     def look() -> jax.Array:
-        entry = jnp.asarray(table()).at[node(place & ~SIGN)]
-        return entry.get(mode="promise_in_bounds", wrap_negative_indices=False)
+        node = ((place & ~SIGN) >> MANTISSA).astype(jnp.int32) - (127 << NODES)
+        return jnp.asarray(table()).at[node].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
     return stored(look)
 
@@ -127,25 +114,15 @@ def _look_up_rows(size: int, batched: list[bool], place: jax.Array) -> tuple[jax
 
     Not so rows of rows: devices may share the inner ones, and would have to exchange them.
     """
-    del size, batched
     return _entries(place.reshape(-1)).reshape(place.shape), True
 
 
-def between(entry: jax.Array, place: jax.Array) -> jax.Array:
+def _between(entry: jax.Array, place: jax.Array) -> jax.Array:
     """Return the quantiles between nodes of the table and the next, at tail probabilities and with their signs."""
-    return with_sign(magnitude(entry, place), place)
-
-
-def with_sign(z: jax.Array, bits: jax.Array) -> jax.Array:
-    """Return absolute values with their signs, which are the bits' first."""
-    return jnp.where(bits >> 31 == 1, -z, z)
-
-
-def magnitude(entry: jax.Array, place: jax.Array) -> jax.Array:
-    """Return the absolute values of the quantiles between nodes of the table and the next."""
     value, drop = entry >> DROP, entry & ((1 << DROP) - 1)
     beyond = (place & np.uint32((1 << MANTISSA) - 1)).astype(jnp.int32)
-    return ((value - ((drop * beyond) >> MANTISSA)) >> GUARD) | 1
+    z = ((value - ((drop * beyond) >> MANTISSA)) >> GUARD) | 1
+    return jnp.where(place >> 31 == 1, -z, z)
 
 
 @functools.cache
@@ -180,9 +157,8 @@ def squared_length(z: jax.Array) -> jax.Array:
     zero = np.int32(0)
     all_, high = jax.lax.reduce(parts, (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (z.ndim - 1,))
     all_, high = all_.astype(jnp.uint32), high.astype(jnp.uint32)
-    return joined(
-        all_ - (high << 16), high
-    )  # what the low halves add up to is below 2^31, so it is known though all_ is not
+    # What the low halves add up to is below 2^31, so it is known though all_ is not.
+    return joined(all_ - (high << 16), high)
 
 
 def joined(low: jax.Array, high: jax.Array) -> jax.Array:

@@ -1,7 +1,6 @@
 """Randomised smoothing: estimators of a gradient from loss values, and how far their digits can be trusted."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,14 +16,9 @@ def slope(dim: int, smoothing: Any, difference: jax.Array) -> jax.Array:
     return dim / (2 * smoothing**2) * difference
 
 
-class Estimate(NamedTuple):
-    """An estimate of a gradient, and the slopes along its directions, which tell it to whoever can draw them."""
-
-    gradient: jax.Array
-    slopes: jax.Array
-
-
-def estimate(client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothing: Any) -> Estimate:
+def estimate_two_sided(
+    client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothing: Any
+) -> tuple[jax.Array, jax.Array]:
     """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over the keys' directions.
 
     Args:
@@ -33,22 +27,22 @@ def estimate(client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothin
         x: the point, a flat vector.
         batch: the sample; both points see the same one.
         smoothing: eta, the radius of the sphere that v is drawn from.
+
+    Returns:
+        The estimate, and the slopes along its directions, from which whoever has the keys can rebuild it.
     """
-
-    def found(j: Any, v: jax.Array) -> jax.Array:
-        del j
-        return slope(x.size, smoothing, client.difference(x, v, batch))
-
-    return _along(found, keys, x, smoothing)
+    return _along(lambda j, v: slope(x.size, smoothing, client.difference(x, v, batch)), keys, x, smoothing)
 
 
 def from_slopes(slopes: jax.Array, keys: jax.Array, x: jax.Array, smoothing: Any) -> jax.Array:
     """Return the estimate that a client at x found, from its slopes and the keys of its directions."""
-    return _along(lambda j, v: slopes[j], keys, x, smoothing).gradient
+    return _along(lambda j, v: slopes[j], keys, x, smoothing)[0]
 
 
-def _along(found: Any, keys: jax.Array, x: jax.Array, smoothing: Any) -> Estimate:
-    """Return the mean of slope times direction, `found(j, v)` being the slope along the j-th direction."""
+def _along(
+    found: Callable[[Any, jax.Array], jax.Array], keys: jax.Array, x: jax.Array, smoothing: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Return the mean of slope times direction and the slopes; `found(j, v)` is the slope along the j-th direction."""
     count = keys.shape[0]
 
     def one(j: Any) -> tuple[jax.Array, jax.Array]:
@@ -62,9 +56,9 @@ def _along(found: Any, keys: jax.Array, x: jax.Array, smoothing: Any) -> Estimat
 
     g, first = one(0)
     if count == 1:
-        return Estimate(g, first[None])
+        return g, first[None]
     g, slopes = jax.lax.fori_loop(1, count, add, (g, jnp.zeros(count, x.dtype).at[0].set(first)))
-    return Estimate(g / count, slopes)
+    return g / count, slopes
 
 
 def estimate_one_sided(

@@ -135,20 +135,17 @@ def run_step(step: Callable[..., Reply], client: Any, key: Key, memory: PyTree, 
     reply = call_part(step, name, takes, client, key, memory, *shared)
     if not isinstance(reply, Reply):
         raise InputError(f"{name} returned {kind(reply)}; return fz.Reply(value), with what the server is to average")
-    _check_reply(f"{name} returned a Reply with", reply, memory)
-    return reply
-
-
-def _check_reply(said: str, reply: Reply, memory: PyTree) -> None:
-    value, kept, *counts, _ = reply
-    check_arrays(value, f"{said} a value that holds")
-    check_arrays(kept, f"{said} a memory that holds")
-    if kept is not None and (wrong := mismatch(kept, memory)):
+    said = f"{name} returned a Reply with"
+    check_arrays(reply.value, f"{said} a value that holds")
+    check_arrays(reply.memory, f"{said} a memory that holds")
+    if reply.memory is not None and (wrong := mismatch(reply.memory, memory)):
         raise InputError(f"{said} a memory of {wrong}; keep it like what init_memory returns")
-    for name, count in zip(Reply._fields[2:-1], counts, strict=True):
+    for field in ("evaluations", "gradients", "steps"):
+        count = getattr(reply, field)
         if np.shape(count) != () or not jnp.issubdtype(jnp.result_type(count), jnp.integer):
             shown = f"type {jnp.result_type(count)} and shape {np.shape(count)}"
-            raise InputError(f"{said} {name} of {shown}; count them in one whole number")
+            raise InputError(f"{said} {field} of {shown}; count them in one whole number")
+    return reply
 
 
 def weighted_mean(values: PyTree, weights: jax.Array) -> PyTree:

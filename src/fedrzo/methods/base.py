@@ -20,6 +20,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.fields import check_fields, checked, set_fields, static
 from fedrzo.support.numbers import Schedule, count, positive
 
 AUTO = "auto"  # a stepsize that is searched for before the run; see `fedrzo.running.tuning`
@@ -51,28 +52,26 @@ class Method:
         jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            check, value = field.metadata.get("check"), getattr(self, field.name)
-            if check is not None and not (value is None and field.default is None):
-                set_fields(self, **{field.name: check(value, field.name)})
+        check_fields(self)
+
+    @property
+    def bare(self) -> Method:
+        """This method without the wrapper, if any, that its rounds travel in."""
+        return self
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
-        del key
         return State(jnp.asarray(problem.x0))
 
     def init_memory(self, problem: Any) -> Any:
         """Return what each client remembers at the start (a pytree of arrays), or None if clients keep nothing."""
-        del problem
 
     def prepare(self, problem: Any) -> Any:
         """Return this method with everything filled in that it takes from the problem, such as estimated constants."""
-        del problem
         return self
 
     def for_cohort(self, problem: Any, size: int) -> Any:
         """Return this method, prepared, for rounds in which so many clients take part."""
-        del problem, size
         return self
 
     def with_stepsize(self, stepsize: float) -> Any:
@@ -81,7 +80,6 @@ class Method:
 
     def metrics(self, state: Any) -> dict[str, Any]:
         """Return what the method itself monitors, beside what the problem does."""
-        del state
         return {}
 
     def healthy(self, state: Any) -> Any:
@@ -90,21 +88,12 @@ class Method:
 
     def diagnose(self, state: Any, before: np.ndarray) -> str | None:
         """Say what went wrong in a state that is not healthy, if the method knows; `before` is the last good x."""
-        del state, before
-        return None
 
     def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
         """Say why x, reached after so many rounds, may be wrong, if the method can tell from the problem itself."""
-        del problem, x, rounds
-        return None
 
     def longest_step(self, constrained: bool) -> float:
-        """Return the stepsize beyond which x cannot settle, whatever the loss; infinite where there is none.
-
-        Args:
-            constrained: whether there are sets.
-        """
-        del constrained
+        """Return the stepsize beyond which x cannot settle, with or without sets; infinite where there is none."""
         return math.inf
 
     def round(self, federation: Federation, state: Any, r: Any) -> Any:
@@ -134,22 +123,6 @@ def at(schedule: Schedule, r: Any) -> Any:
     return schedule(r) if callable(schedule) else schedule
 
 
-def checked(check: Callable[[Any, str], Any], *, default: Any = dataclasses.MISSING, static: bool = False) -> Any:
-    """Declare a field whose value is stored as `check(value, name)` returns it; one whose default is None may be None.
-
-    Args:
-        check: returns the value, or raises an `InputError` that begins with the name.
-        default: of the field.
-        static: whether it is part of the compiled program.
-    """
-    return dataclasses.field(default=default, metadata={"check": check, "static": static})
-
-
-def static(default: Any) -> Any:
-    """Declare a field that is part of the compiled program."""
-    return dataclasses.field(default=default, metadata={"static": True})
-
-
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, checked, static))
 def method(cls: type) -> type:
     """Make a class a frozen dataclass; its numbers are the leaves of a pytree."""
@@ -173,8 +146,7 @@ def _flatten(self: Any) -> tuple[tuple, tuple]:
 
 def _unflatten(cls: type, aux: tuple, children: tuple) -> Any:
     self: Any = object.__new__(cls)  # no __post_init__: leaves may be tracers or placeholders
-    for name, value in (*aux[1], *zip(aux[0], children, strict=True)):
-        object.__setattr__(self, name, value)
+    set_fields(self, **dict(aux[1]), **dict(zip(aux[0], children, strict=True)))
     return self
 
 
@@ -186,19 +158,11 @@ def _repr(self: Any) -> str:
     shown = []
     for field in dataclasses.fields(self):
         value = getattr(self, field.name)
-        if isinstance(value, jax.Array) or not _same(value, field.default):
-            shown.append(f"{field.name}={_show(value)}")
+        is_default = type(value) is type(field.default) and not isinstance(value, jax.Array) and value == field.default
+        if not is_default:
+            text = getattr(value, "__name__", repr(value)) if _is_function(value) else repr(value)
+            shown.append(f"{field.name}={text}")
     return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def _same(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default)
-
-
-def _show(value: Any) -> str:
-    if _is_function(value):
-        return getattr(value, "__name__", repr(value))
-    return repr(value)
 
 
 def schedule_values(method: Any) -> list[Any]:
@@ -231,10 +195,24 @@ def one_of(*known: Any) -> Callable[[Any, str], Any]:
     """Return a check that a value is one of a few."""
 
     def check(value: Any, argument: str) -> Any:
-        if value not in known or isinstance(value, bool):
+        if not any(type(value) is type(name) and value == name for name in known):
             *others, last = (f'"{name}"' if isinstance(name, str) else str(name) for name in known)
             raise InputError(f"{argument}: found {value!r}; pass {', '.join(others)} or {last}")
         return value
+
+    return check
+
+
+def within(fits: Callable[[Any], bool], wanted: str) -> Callable[[Any, str], Any]:
+    """Return a check that a number, the same in all rounds, fits; a traced value is left alone."""
+
+    def check(value: Any, argument: str) -> Any:
+        if isinstance(value, jax.core.Tracer):
+            return value
+        no_number = isinstance(value, bool | str) or value is None or callable(value) or np.ndim(value) != 0
+        if no_number or not fits(value):
+            raise InputError(f"{argument}: found {value!r}; pass {wanted}")
+        return float(value)
 
     return check
 
@@ -256,9 +234,3 @@ def functions(method: Method) -> dict[str, Any]:
             if _is_function(value := getattr(part, field.name)):
                 found[f"{type(part).__name__}.{field.name}"] = value
     return found
-
-
-def set_fields(self: Any, **values: Any) -> None:
-    """Store checked values in a frozen dataclass."""
-    for name, value in values.items():
-        object.__setattr__(self, name, value)

@@ -27,30 +27,30 @@ from fedrzo.federation.catch_up import Either, Missed
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Gathered, Reply, weighted_mean
 from fedrzo.methods.base import Method, method
-from fedrzo.methods.scalar_plan import KEPT, RoundRecord
+from fedrzo.methods.scalar_plan import KEPT, RoundRecord, ScalarPlan
 from fedrzo.support.compiling import unsplit
+from fedrzo.support.pytrees import index
 
 PyTree = Any
 CHECK = 50  # rounds between two comparisons of checksums
 
 
 class ScalarState(NamedTuple):
-    """What the server keeps.
+    """What the server keeps."""
 
-    Attributes:
-        inner: the inner method's state.
-        records: the latest rounds.
-        first: for each client the first round whose x it has not rebuilt.
-    """
-
-    inner: Any
-    records: RoundRecord
-    first: jax.Array
+    inner: Any  # the inner method's state
+    records: RoundRecord  # the latest rounds
+    first: jax.Array  # for each client the first round whose x it has not rebuilt
 
     @property
     def x(self) -> jax.Array:
         """The inner method's x."""
         return self.inner.x
+
+    @property
+    def y(self) -> jax.Array | None:
+        """The inner method's lower solutions, if it has any."""
+        return getattr(self.inner, "y", None)
 
 
 class Copy(NamedTuple):
@@ -62,15 +62,15 @@ class Copy(NamedTuple):
 
 @method
 class ByScalars(Method):
-    """A method of the FedRZO family whose rounds travel as scalars.
+    """A method of the FedRZO family, and how its rounds travel as scalars."""
 
-    Args:
-        inner: the method.
-        plan: how its rounds travel.
-    """
+    inner: Any  # a `FedRZO`, which is made of this module
+    plan: ScalarPlan
 
-    inner: Any
-    plan: Any
+    @property
+    def bare(self) -> Method:
+        """The inner method."""
+        return self.inner
 
     def __getattr__(self, name: str) -> Any:
         """Return what is not about travelling: the inner method's."""
@@ -135,17 +135,15 @@ class ByScalars(Method):
         if memory is None:
             return Copy(shared, jnp.bool_(False))
         x = shared.catch_up(memory.x, self.replay)
-        return Copy(x, lost_track(shared, x))
+        # Once in CHECK rounds; a client that was away in the round that begins such a stretch compares when it is back.
+        due = (shared.stop // CHECK > shared.first // CHECK) & ~shared.renewed
+        last = index(shared.rows, (shared.stop - 1) % shared.kept)
+        return Copy(x, due & (checksum(x) != last.checksum))
 
     def replay(self, x: jax.Array, record: RoundRecord, r: Any, sent: Any = None, vectors: Any = None) -> jax.Array:
         """Return x after round r from x before it: every client's steps, one client after the other.
 
-        Args:
-            x: the x before.
-            record: what the clients sent.
-            r: the round.
-            sent: which of them sent vectors.
-            vectors: what those sent; None where nobody did.
+        `sent` tells which of them sent vectors, and `vectors` what those sent; None where nobody did.
         """
         key = jax.random.wrap_key_data(record.key)
 
@@ -158,43 +156,23 @@ class ByScalars(Method):
 
 
 class ScalarFederation:
-    """The federation as the inner method sees it: x travels as records, replies as codes.
-
-    Args:
-        federation: the real one.
-        method: the wrapper, whose steps clients run.
-        state: before the round.
-        r: the round.
-    """
+    """The federation as the inner method sees it: x travels as records, replies as codes."""
 
     def __init__(self, federation: Federation, method: ByScalars, state: ScalarState, r: Any) -> None:
         self.federation, self.method, self.state, self.r = federation, method, state, r
         self.records, self.first = state.records, state.first
         self.beside: PyTree = None  # what travelled with x, if anything
+        self.gather, self.repeat, self.key = federation.gather, federation.repeat, federation.key
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies; x is decoded first."""
-        del step  # the only one that the family averages at this level
         if self.method.inner.takes_x == "client_steps":
             shared = self._without_x(*shared)
         return self._take(self.federation.gather(self.method.client_steps, *shared))
 
-    def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
-        """Run one communication and return the replies one by one."""
-        return self.federation.gather(step, *shared)
-
-    def repeat(self, n: Any, body: Callable[[Federation, PyTree], PyTree], carry: PyTree) -> PyTree:
-        """Apply `body` n times."""
-        return self.federation.repeat(n, body, carry)
-
     def lower(self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Federation:
         """Return the federation seen through the lower level; what it is solved at is rebuilt from records."""
-        del rebuild
         return self.federation.lower(x, method, self.method.client_points, *self._without_x(*shared))
-
-    def key(self) -> jax.Array:
-        """Return a fresh key for the server's own draws."""
-        return self.federation.key()
 
     def _without_x(self, x: jax.Array, *beside: PyTree) -> tuple:
         """Return what is sent in place of x, and what travels beside it."""
@@ -220,16 +198,6 @@ def _split(value: PyTree) -> tuple[Any, tuple | None]:
 
 def _joined(x: Any, rest: tuple | None) -> PyTree:
     return x if rest is None else (x, *rest)
-
-
-def lost_track(missed: Missed, x: jax.Array) -> jax.Array:
-    """Tell, once in CHECK rounds, whether what a client rebuilt is not what the server has.
-
-    A client that was away in the round that begins such a stretch looks when it is back.
-    """
-    last = jax.tree.map(lambda rows: rows[(missed.stop - 1) % missed.kept], missed.rows)
-    due = (missed.stop // CHECK > missed.first // CHECK) & ~missed.renewed
-    return due & (checksum(x) != last.checksum)
 
 
 @jax.jit

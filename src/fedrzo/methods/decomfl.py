@@ -10,21 +10,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from fedrzo.errors import InputError
 from fedrzo.federation import directions
 from fedrzo.federation.catch_up import Missed
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import (
-    Method,
-    at,
-    batch,
-    checked,
-    method,
-    stepsize_or_auto,
-)
+from fedrzo.methods.base import Method, at, batch, checked, method, one_of, stepsize_or_auto, within
 from fedrzo.support.numbers import Schedule, constant, whole
 
 
@@ -51,21 +42,6 @@ class DeComFLState(NamedTuple):
     first: jax.Array
 
 
-def _momentum(value: Any, argument: str) -> Any:
-    """Return a momentum as a float; a traced value is left alone."""
-    if isinstance(value, jax.core.Tracer):
-        return value
-    if isinstance(value, bool | str) or value is None or np.ndim(value) != 0 or not 0 <= value < 1:
-        raise InputError(f"{argument}: found {value!r}; pass a number of at least 0 and below 1")
-    return float(value)
-
-
-def _flag(value: Any, argument: str) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{argument}: found {value!r}; pass True or False")
-    return value
-
-
 @method
 class DeComFL(Method):
     """All clients use the same directions, rebuilt from broadcast seeds, so that slopes along them are all that is sent.
@@ -86,12 +62,12 @@ class DeComFL(Method):
     """
 
     stepsize: Schedule = checked(stepsize_or_auto)
-    smoothing: Any = checked(constant, default=1e-3)
+    smoothing: float = checked(constant, default=1e-3)
     local_steps: int = checked(whole, default=1, static=True)
     directions: int = checked(whole, default=1, static=True)
     batch_size: int | str = checked(batch, default=1, static=True)
-    momentum: Any = checked(_momentum, default=0.0)
-    forward: bool = checked(_flag, default=False, static=True)
+    momentum: float = checked(within(lambda value: 0 <= value < 1, "a number of at least 0 and below 1"), default=0.0)
+    forward: bool = checked(one_of(True, False), default=False, static=True)
     records: int = checked(whole, default=1024, static=True)
 
     handles_constraints = False
@@ -99,7 +75,6 @@ class DeComFL(Method):
 
     def init(self, problem: Any, key: jax.Array) -> DeComFLState:
         """Start at x0, at rest, with nothing on record."""
-        del key
         start = self.init_memory(problem)
         shape = (self.records, self.local_steps)
         empty = SeedRecord(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))
@@ -151,12 +126,11 @@ class DeComFL(Method):
 
     def step(self, model: Model, seed: jax.Array, slopes: jax.Array, r: Any) -> Model:
         """Move by one step of round r, given its seed and slopes."""
-        total = jax.lax.fori_loop(
-            0,
-            self.directions,
-            lambda p, total: total + slopes[p] * direction(seed, p, model.x),
-            jnp.zeros_like(model.x),
-        )
+
+        def add(p: Any, total: jax.Array) -> jax.Array:
+            return total + slopes[p] * direction(seed, p, model.x)
+
+        total = jax.lax.fori_loop(0, self.directions, add, jnp.zeros_like(model.x))
         velocity = self.momentum * model.velocity + total / self.directions
         return Model(model.x - at(self.stepsize, r) * velocity, velocity)
 

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, checked, method, one_of, static
-from fedrzo.methods.lower import GradientMethod, LowerPlan, curvature_at, local_schedule
-from fedrzo.problems.curvature import single_level
-from fedrzo.support.numbers import Schedule, count, positive
+from fedrzo.methods.base import at, checked, method, one_of
+from fedrzo.methods.lower import GradientMethod, curvature_at, local_schedule
+from fedrzo.problems.curvature import StepConstants, single_level
+from fedrzo.support.numbers import positive
 
 
 class FedACState(NamedTuple):
@@ -34,27 +34,19 @@ class FedAC(GradientMethod):
     Args:
         stepsize: eta, at most 1/L, which is the default; a number or a function of the round.
         local_steps: K, local steps per round.
-        rounds: rounds per call as a lower level.
-        batch_size: samples per gradient, or `"full"`.
-        tolerance: see `LocalSGD`.
         schedule: None, or `"theorem"`: T of Theorem 2 in m^(1/3) rounds (the paper's Remark 4, case 2).
         variant: `"I"`: alpha = 1/(gamma mu), beta = alpha + 1; `"II"`: alpha = 3/(2 gamma mu) - 1/2, beta =
             (2 alpha^2 - 1)/(alpha - 1). Both with gamma = max(eta, sqrt(eta/(mu K))).
-        constants: mu, L, m, n; estimated where not given.
+
+    The other arguments are those of `LocalSGD`.
     """
 
-    stepsize: Schedule | None = checked(positive, default=None)
-    local_steps: Schedule | None = checked(count, default=None)
-    rounds: Schedule | None = checked(count, default=None)
-    batch_size: int | str = checked(batch, default=1, static=True)
-    tolerance: Any = checked(positive, default=1e-4)
-    schedule: str | None = static(default=None)
+    tolerance: float = checked(positive, default=1e-4)
     variant: str = checked(one_of("I", "II"), default="I", static=True)
-    constants: Any = None
+    constants: StepConstants | None = None
 
     def init(self, problem: Any, key: jax.Array) -> FedACState:
         """Start both sequences at x0."""
-        del key
         return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0), curvature_at(problem))
 
     def prepare(self, problem: Any) -> FedAC:
@@ -63,16 +55,13 @@ class FedAC(GradientMethod):
             return self
         return dataclasses.replace(self, constants=single_level(problem))
 
-    def plan(self, r: Any) -> LowerPlan:
-        """Return the rounds and local steps of one call."""
-        if self.schedule is None:
-            return super().plan(r)
-        rounds = jnp.ceil(self.constants.clients ** (1 / 3)).astype(jnp.int32)
-        return LowerPlan(rounds, jnp.ceil(self.theorem_steps(r) / rounds).astype(jnp.int32))
+    def scheduled_rounds(self, total: Any) -> Any:
+        """Return m^(1/3)."""
+        return self.known.clients ** (1 / 3)
 
     def coupling(self, eta: Any, steps: Any) -> tuple[Any, Any, Any]:
         """Return gamma, alpha and beta for a stepsize and a number of local steps."""
-        mu = self.constants.modulus
+        mu = self.known.modulus
         gamma = jnp.maximum(eta, jnp.sqrt(eta / (mu * steps)))
         if self.variant == "I":
             alpha = 1 / (gamma * mu)
@@ -82,7 +71,6 @@ class FedAC(GradientMethod):
 
     def round(self, federation: Federation, state: FedACState, r: Any) -> FedACState:
         """Broadcast both sequences, local steps, average both."""
-        del r
         x, w = federation.average(self.client_steps, *state)
         return state._replace(x=x, w=w)
 
@@ -90,14 +78,12 @@ class FedAC(GradientMethod):
         self, client: Client, key: jax.Array, memory: None, x: jax.Array, w: jax.Array, curvature: Any = None
     ) -> Reply:
         """Accelerated local steps; x is the authors' w_ag."""
-        del memory
         self = self.knowing(curvature)
         steps, _ = local_schedule(self, client)
-        eta = 1 / self.constants.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
+        eta = 1 / self.known.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
         gamma, alpha, beta = self.coupling(eta, steps)
 
         def local_step(t: Any, batch: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            del t
             x, w = map(client.project, pair)
             middle = w / beta + (1 - 1 / beta) * x
             gradient = client.gradient(middle, batch)

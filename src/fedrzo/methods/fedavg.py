@@ -22,11 +22,11 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client, take_steps
-from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, checked, method, static
+from fedrzo.federation.protocol import Reply
+from fedrzo.methods.base import at, checked, method, static
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import GradientState, LowerPlan, local_schedule
-from fedrzo.problems.curvature import single_level
+from fedrzo.methods.lower import LowerPlan, local_schedule
+from fedrzo.problems.curvature import StepConstants, single_level
 from fedrzo.support.numbers import Schedule, count, positive
 
 # Powers and quotients of whole numbers may miss a whole number by rounding (of float32, where x is); this much is forgiven.
@@ -62,16 +62,13 @@ class FedAvg(LocalSGD):
         constants: mu, L, m, n; estimated where not given. Only `"LUPA-SGD"` and steps made from constants need mu.
     """
 
-    stepsize: Schedule | None = checked(positive, default=None)
-    local_steps: Schedule | None = checked(count, default=None)
-    batch_size: int | str = checked(batch, default=1, static=True)
     _: dataclasses.KW_ONLY
-    epochs: Any = checked(_epochs, default=None)
+    epochs: float | None = checked(_epochs, default=None)
     schedule: str | None = static(default=None)
-    budget: Any = checked(count, default=None)
+    budget: int = checked(count, default=None)
     rounds: Schedule | None = checked(count, default=None)
-    tolerance: Any = checked(positive, default=1e-2)
-    constants: Any = None
+    tolerance: float = checked(positive, default=1e-2)
+    constants: StepConstants | None = None
 
     schedules: ClassVar[tuple[str, ...]] = ("PR-SGD", "Cooperative SGD", "LUPA-SGD")
 
@@ -118,7 +115,7 @@ class FedAvg(LocalSGD):
         """Return the local steps of each round, where they are the same for all clients."""
         if self.schedule is None or self.local_steps is not None:
             return super().steps(r)
-        return self.scheduled_steps(self.constants.clients)
+        return self.scheduled_steps(self.known.clients)
 
     def plan(self, r: Any) -> LowerPlan:
         """Return the rounds and local steps of one call as a lower level."""
@@ -132,14 +129,13 @@ class FedAvg(LocalSGD):
         """Return the length of step t since the start, in round r of so many local steps."""
         if self.stepsize is not None or self.schedule is None:
             return super().step_length(r, t, steps)
-        c = self.constants
+        c = self.known
         if self.schedule == "LUPA-SGD":
             return 4 / (c.modulus * (t + 8 * c.kappa + steps))
         return jnp.sqrt(c.clients / self.budget) / c.smoothness
 
     def work(self, client: Client, key: jax.Array) -> tuple[Any, Any]:
         """Return the client's local steps of this round, and the index of its first one since the start."""
-        del key
         if self.epochs is None:
             return local_schedule(self, client)
         samples = _samples(client.level.data, client.index)
@@ -147,14 +143,8 @@ class FedAvg(LocalSGD):
         steps = jnp.ceil(passes * (1 - ROUNDING)).astype(jnp.int32)
         return steps, client.own_round * steps
 
-    def round(self, federation: Federation, state: GradientState, r: Any) -> GradientState:
-        """Server: broadcast x, then take the weighted mean of what returns."""
-        del r
-        return state._replace(x=federation.average(self.client_steps, *state))
-
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, curvature: Any = None) -> Reply:
         """ClientUpdate: local steps y <- y - lr G(y) from the server's x."""
-        del memory
         self = self.knowing(curvature)
         steps, first = self.work(client, key)
         x = client.project(x)
@@ -169,7 +159,6 @@ class FedAvg(LocalSGD):
 
     def local_gradient(self, client: Client, batch: Any, y: jax.Array, x: jax.Array) -> jax.Array:
         """Return G(y) on a batch; x is where the round began."""
-        del x
         return client.gradient(y, batch)
 
 

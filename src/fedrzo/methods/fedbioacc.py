@@ -14,17 +14,9 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import batch, checked, method, set_fields
-from fedrzo.methods.hypergradient import (
-    HypergradientMethod,
-    Oracles,
-    Point,
-    check_full,
-    into_ball,
-    length,
-    retreat,
-    start,
-)
+from fedrzo.methods.base import batch, checked, method
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat, start
+from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import constant, whole
 
 
@@ -67,23 +59,22 @@ class FedBiOAcc(HypergradientMethod):
         radius: of the ball that v is kept in: at least a bound on |grad_y f| over the modulus of g.
     """
 
-    stepsize: Any = checked(constant)
-    lower_stepsize: Any = checked(constant)
-    system_stepsize: Any = checked(constant, default=None)
-    local_steps: Any = checked(whole, default=1)
+    stepsize: float = checked(constant)
+    lower_stepsize: float = checked(constant)
+    system_stepsize: float | None = checked(constant, default=None)
+    local_steps: int = checked(whole, default=1)
     batch_size: int | str = checked(batch, default=1, static=True)
-    first_batch_size: int | str | None = checked(batch, default=None, static=True)
-    momentum: Any = checked(constant, default=1.0)
-    lower_momentum: Any = checked(constant, default=None)
-    system_momentum: Any = checked(constant, default=None)
-    scale: Any = checked(constant, default=1.0)
-    offset: Any = checked(constant, default=1.0)
-    radius: Any = checked(constant, default=1e3)
+    first_batch_size: int | str = checked(batch, default=None, static=True)
+    momentum: float = checked(constant, default=1.0)
+    lower_momentum: float | None = checked(constant, default=None)
+    system_momentum: float | None = checked(constant, default=None)
+    scale: float = checked(constant, default=1.0)
+    offset: float = checked(constant, default=1.0)
+    radius: float = checked(constant, default=1e3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first_batch_size is None:
-            set_fields(self, first_batch_size=self.batch_size)
+        set_fields(self, first_batch_size=self.first_batch_size or self.batch_size)
         for name in ("momentum", "lower_momentum", "system_momentum"):
             c = getattr(self, name)
             if c is not None and not isinstance(c, jax.core.Tracer) and c * self.rate(0) ** 2 > 1 + 1e-12:
@@ -91,14 +82,8 @@ class FedBiOAcc(HypergradientMethod):
                     f"{name}: c a_0^2 is {c * self.rate(0) ** 2:.3g}, above 1; use a smaller one, or a larger offset"
                 )
 
-    def check(self, problem: Any) -> None:
-        """Refuse what is outside the method's assumptions."""
-        super().check(problem)
-        check_full(self.first_batch_size, problem, "first_batch_size")  # type: ignore[arg-type]
-
     def init(self, problem: Any, key: jax.Array) -> AccState:
         """Start at x0 and y0 with v = 0; the first momenta are the clients' own."""
-        del key
         point = start(problem)
         return AccState(point.x, point.y, point.v, jax.tree.map(jnp.zeros_like, point))
 
@@ -118,17 +103,15 @@ class FedBiOAcc(HypergradientMethod):
 
     def round(self, federation: Federation, state: AccState, r: Any) -> AccState:
         """Broadcast iterates and momenta, I local steps, average both."""
-        del r
         point, momentum = federation.average(self.client_steps, Point(state.x, state.y, state.v), state.momentum)
         return AccState(point.x, point.y, point.v, momentum)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, point: Point, momentum: Point) -> Reply:
         """Steps t = r I .. r I + I - 1 of client i."""
-        del memory
         oracles, steps = Oracles.of(client), self.local_steps
 
         def first() -> Point:
-            return oracles.directions(point, oracles.draw(key, self.first_batch_size))  # type: ignore[arg-type]
+            return oracles.directions(point, oracles.draw(key, self.first_batch_size))
 
         def local_step(k: Any, carry: tuple[Point, Point]) -> tuple[Point, Point]:
             old, momentum = carry
@@ -143,6 +126,6 @@ class FedBiOAcc(HypergradientMethod):
         begins = client.round == 0
         momentum = jax.lax.cond(begins, first, lambda: momentum)
         value = jax.lax.fori_loop(0, steps, local_step, (point, momentum))
-        starting = jnp.where(begins, oracles.cost(1, 2, self.first_batch_size), 0)  # type: ignore[arg-type]
+        starting = jnp.where(begins, oracles.cost(1, 2, self.first_batch_size), 0)
         gradients = starting + steps * 2 * oracles.cost(1, 2, self.batch_size)
         return Reply(value, gradients=gradients, steps=steps)

@@ -46,12 +46,10 @@ class FedMSPP(Method):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Server: broadcast w_{t-1}, then w_t is the weighted mean of the proximal points."""
-        del r
         return State(federation.average(self.proximal_point, state.x))
 
     def proximal_point(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Client: w_i near argmin over w of the minibatch's mean loss + |w - w_{t-1}|^2 / (2 eta_t)."""
-        del memory
         minibatch = client.sample(key, self.batch_size)  # drawn once and kept for the whole round
         eta, length = at(self.proximal, client.own_round), at(self.stepsize, client.own_round)
         steps = at(self.local_steps, client.own_round)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, check_full
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles
 from fedrzo.problems.curvature import lower_level
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
@@ -27,29 +27,28 @@ class NestState(NamedTuple):
     y: jax.Array
 
 
+@method
 class Nested(HypergradientMethod):
     """What FedNest and LFedNest share: an inner loop for y at fixed x, a Neumann series, an outer step."""
 
-    stepsize: Any
-    lower_stepsize: Any
-    local_steps: Any
-    lower_local_steps: Any
-    lower_rounds: Any
-    neumann: Any
-    batch_size: Any
-    neumann_stepsize: Any
-    minimax: Any
+    stepsize: Schedule = checked(positive)
+    lower_stepsize: Schedule = checked(positive)
+    local_steps: Schedule = checked(count, default=1)
+    lower_local_steps: Schedule = checked(count, default=1)
+    lower_rounds: Schedule = checked(count, default=1)
+    neumann: Schedule = checked(count, default=5)
+    batch_size: int | str = checked(batch, default=1, static=True)
 
     def prepare(self, problem: Any) -> Any:
         """Note whether the indirect term vanishes, and set the series' step to 1/l where none was given."""
-        minimax, step = problem.zero_sum, self.neumann_stepsize
+        known: Any = self  # both methods have these two fields, at places of their own
+        minimax, step = problem.zero_sum, known.neumann_stepsize
         if step is None and not minimax:
             step = 1 / lower_level(problem).smoothness
-        return dataclasses.replace(self, minimax=minimax, neumann_stepsize=step)  # type: ignore[type-var]
+        return dataclasses.replace(known, minimax=minimax, neumann_stepsize=step)
 
     def init(self, problem: Any, key: jax.Array) -> NestState:
         """Start at x0 and y0."""
-        del key
         return NestState(jnp.asarray(problem.x0, float), jnp.asarray(problem.y0, float))
 
 
@@ -78,22 +77,10 @@ class FedNest(Nested):
         minimax: whether the indirect term vanishes; filled in from the problem.
     """
 
-    stepsize: Schedule = checked(positive)
-    lower_stepsize: Schedule = checked(positive)
-    local_steps: Schedule = checked(count, default=1)
-    lower_local_steps: Schedule = checked(count, default=1)
-    lower_rounds: Schedule = checked(count, default=1)
-    neumann: Schedule = checked(count, default=5)
-    batch_size: int | str = checked(batch, default=1, static=True)
     anchor_batch_size: int | str = checked(batch, default="full", static=True)
-    neumann_stepsize: Any = checked(constant, default=None)
+    neumann_stepsize: float = checked(constant, default=None)
     randomised: bool = static(default=False)
     minimax: bool = static(default=False)
-
-    def check(self, problem: Any) -> None:
-        """Refuse what is outside the method's assumptions."""
-        super().check(problem)
-        check_full(self.anchor_batch_size, problem, "anchor_batch_size")
 
     def init_memory(self, problem: Any) -> jax.Array:
         """A client keeps the y it heard last, so that it need not be sent twice."""
@@ -132,7 +119,6 @@ class FedNest(Nested):
 
     def inner_anchor(self, client: Client, key: jax.Array, memory: jax.Array, y: jax.Array) -> Reply:
         """q_i = grad_y g_i(x, y)."""
-        del memory
         size = self.anchor_batch_size
         return Reply(client.gradient(y, client.sample(key, size)), memory=y, gradients=client.cost(size))
 
@@ -149,7 +135,6 @@ class FedNest(Nested):
 
     def upper_slope(self, client: Client, key: jax.Array, memory: jax.Array, y: jax.Array) -> Reply:
         """FedIHGP, p_0: grad_y f_i(x, y)."""
-        del memory
         oracles, size = Oracles.of(client), self.anchor_batch_size
         _, slope = oracles.upper_gradients(client.points, y, oracles.upper.sample(key, size))
         return Reply(slope, memory=y, gradients=oracles.cost(1, 0, size))
@@ -162,7 +147,6 @@ class FedNest(Nested):
 
     def outer_anchor(self, client: Client, key: jax.Array, memory: jax.Array, y: jax.Array, p: Any) -> Reply:
         """h_i = grad_x f_i(x, y) - d2_xy g_i(x, y) p."""
-        del memory
         oracles, size = Oracles.of(client), self.anchor_batch_size
         upper, lower = oracles.draw(key, size)
         h, _ = oracles.upper_gradients(client.points, y, upper)
@@ -194,41 +178,28 @@ class LFedNest(Nested):
     -[d2_yy g_i]^-1 d2_yx g_i, which does not average to the federation's. Several inner local steps add their drift.
 
     Args:
-        stepsize: alpha, of the outer steps; a number, or a function of the round.
-        lower_stepsize: beta, of the inner steps.
         local_steps: tau of the outer steps; the hypergradient is computed anew at each.
         lower_local_steps: tau of the inner steps.
-        lower_rounds: T, inner rounds per round.
-        neumann: N of the local series, N + 1 terms.
-        batch_size: samples per stochastic gradient or product, or `"full"`.
         neumann_stepsize: as in `FedNest`; a client's own series needs it below 2 over that client's smoothness, which the
             default, made from the mean lower loss, does not look at.
-        minimax: whether the indirect term vanishes; filled in from the problem.
+
+    The other arguments are those of `FedNest`.
     """
 
-    stepsize: Schedule = checked(positive)
-    lower_stepsize: Schedule = checked(positive)
-    local_steps: Schedule = checked(count, default=1)
-    lower_local_steps: Schedule = checked(count, default=1)
-    lower_rounds: Schedule = checked(count, default=1)
-    neumann: Schedule = checked(count, default=5)
-    batch_size: int | str = checked(batch, default=1, static=True)
-    neumann_stepsize: Any = checked(constant, default=None)
+    neumann_stepsize: float = checked(constant, default=None)
     minimax: bool = static(default=False)
 
     def round(self, federation: Federation, state: NestState, r: Any) -> NestState:
         """One outer iteration."""
-        lower_federation = federation.lower(state.x, self)
-        y = lower_federation.repeat(at(self.lower_rounds, r), self.inner_round, state.y)
-        return NestState(federation.average(self.outer_steps, y), y)
 
-    def inner_round(self, lower_federation: Federation, y: jax.Array) -> jax.Array:
-        """One communication: local steps on y, averaged."""
-        return lower_federation.average(self.inner_steps, y)
+        def inner_round(lower_federation: Federation, y: jax.Array) -> jax.Array:
+            return lower_federation.average(self.inner_steps, y)
+
+        y = federation.lower(state.x, self).repeat(at(self.lower_rounds, r), inner_round, state.y)
+        return NestState(federation.average(self.outer_steps, y), y)
 
     def inner_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """y_i <- y_i - beta G_i(x, y_i; z)."""
-        del memory
         beta, steps = at(self.lower_stepsize, client.round), at(self.lower_local_steps, client.round)
 
         def local_step(t: Any, y: jax.Array) -> jax.Array:
@@ -239,7 +210,6 @@ class LFedNest(Nested):
 
     def outer_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """x_i <- x_i - alpha h_i(x_i, y), each client's own hypergradient."""
-        del memory
         oracles = Oracles.of(client)
         alpha, steps = at(self.stepsize, client.round), at(self.local_steps, client.round)
 

@@ -7,32 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
-from fedrzo.methods.base import batch, checked, method
+from fedrzo.methods.base import batch, checked, method, within
 from fedrzo.methods.fedavg import FedAvg
-from fedrzo.support.numbers import Schedule, count, positive
+from fedrzo.support.numbers import Schedule, count
 
 STRAGGLE = 2**31 - 1  # the stream of a client's key that its coin is drawn from: no local step has this index
-
-
-def _between(most: float, wanted: str) -> Callable[[Any, str], Any]:
-    """Return a check that a number is from zero to `most`; a traced value is left alone."""
-
-    def check(value: Any, argument: str) -> Any:
-        if isinstance(value, jax.core.Tracer):
-            return value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or math.isinf(value):
-            raise InputError(f"{argument}: found {value!r}; pass {wanted}")
-        return float(value)
-
-    return check
 
 
 @method
@@ -46,24 +31,17 @@ class FedProx(FedAvg):
         stepsize: the learning rate; a number or a function of the round. By default as for `FedAvg`, shortened to
             allow for the curvature that mu adds.
         mu: the weight of the proximal term, zero or more. The authors find no value that suits all problems.
-        local_steps: as for `FedAvg`.
-        batch_size: as for `FedAvg`.
-        epochs: as for `FedAvg`.
         stragglers: the probability that a client manages only part of its work in a round: a number of steps drawn
             evenly from 1 to one fewer than all (the authors draw whole epochs). What it did is kept.
-        schedule: as for `FedAvg`.
-        budget: as for `FedAvg`.
-        rounds: as for `FedAvg`.
-        tolerance: as for `FedAvg`.
-        constants: as for `FedAvg`.
+
+    The other arguments are those of `FedAvg`.
     """
 
-    stepsize: Schedule | None = checked(positive, default=None)
-    mu: Any = checked(_between(math.inf, "a number of zero or more"), default=1.0)
+    mu: float = checked(within(lambda value: 0 <= value < math.inf, "a number of zero or more"), default=1.0)
     _: dataclasses.KW_ONLY
     local_steps: Schedule | None = checked(count, default=None)
     batch_size: int | str = checked(batch, default=1, static=True)
-    stragglers: Any = checked(_between(1.0, "a probability from 0 to 1"), default=0.0)
+    stragglers: float = checked(within(lambda value: 0 <= value <= 1, "a probability from 0 to 1"), default=0.0)
 
     def work(self, client: Client, key: jax.Array) -> tuple[Any, Any]:
         """Return the client's local steps of this round: all, or a straggler's part of them; and the index of the first."""

@@ -4,38 +4,46 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 
+from fedrzo.errors import InputError
 from fedrzo.federation.estimators import from_slopes
-from fedrzo.methods.base import Method, State, at, one_of
+from fedrzo.methods.base import Method, at, batch, checked, method, one_of, stepsize_or_auto
 from fedrzo.methods.by_scalars import ByScalars
 from fedrzo.methods.scalar_plan import plan_for
 from fedrzo.problems.base import Problem
 from fedrzo.support.arguments import check_fit, checked_signature
-from fedrzo.theory.problem import prescribed
+from fedrzo.support.numbers import Schedule, constant, count
+from fedrzo.theory.problem import for_problem
 
+Project = Callable[[jax.Array], jax.Array]
 WAYS = one_of("vectors", "scalars", "auto")  # how a round travels
 
 
+@method
 class FedRZO(Method):
     """A local zeroth-order step, step sizes from the theory, and what `ByScalars` asks of a method."""
 
-    stepsize: Any
-    smoothing: Any
-    local_steps: Any
-    batch_size: Any
-    communication: str
+    stepsize: Schedule = checked(stepsize_or_auto)
+    smoothing: float = checked(constant)
+    local_steps: Schedule = checked(count, default=1)
+    batch_size: int | str = checked(batch, default=1, static=True)
 
     takes_x: ClassVar[str] = "client_steps"  # the client step that is sent x
 
     @classmethod
     @checked_signature()
     def from_theory(
-        cls, problem: Problem, budget: int, smoothing: float = 0.1, constants: Any = None, **fields: Any
+        cls,
+        problem: Problem,
+        budget: int,
+        smoothing: float = 0.1,
+        constants: Mapping[str, Any] | None = None,
+        **fields: Any,
     ) -> Self:
         """Return this method with the step size and the local steps that the theory prescribes.
 
@@ -52,12 +60,21 @@ class FedRZO(Method):
         # Here, since it takes time to estimate constants.
         filled_in = dict.fromkeys(("stepsize", "smoothing", "local_steps"))
         check_fit(cls.__name__, inspect.signature(cls), (), filled_in | fields)
-        return prescribed(cls, problem, budget, smoothing, constants, fields)
-
-    def init(self, problem: Any, key: jax.Array) -> Any:
-        """Start at x0."""
-        del key
-        return State(problem.start)
+        if not isinstance(problem, cls.solves):
+            wanted = " or ".join(kind.__name__ for kind in cls.solves)
+            raise InputError(f"problem: found {type(problem).__name__}; {cls.__name__} solves {wanted}")
+        if constants is not None and not isinstance(constants, Mapping):
+            raise InputError(
+                f'constants: found {type(constants).__name__}; pass a mapping, such as {{"lipschitz": 1.0}}'
+            )
+        for name in ("stepsize", "local_steps", "epsilon", "budget", "smoothing"):
+            if name in {**(constants or {}), **fields}:
+                raise InputError(
+                    f"{name}: found among constants or fields; the theorem prescribes it for a budget and a smoothing: "
+                    "leave it out"
+                )
+        found = for_problem(problem, smoothing, budget=budget, **(constants or {}))
+        return cls(stepsize=found.stepsize, smoothing=found.smoothing, local_steps=found.local_steps, **fields)
 
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
         """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
@@ -73,13 +90,12 @@ class FedRZO(Method):
 
     def for_cohort(self, problem: Problem, size: int) -> Any:
         """Return this method, wrapped where its rounds travel as scalars."""
-        steps, slopes = self.coded_steps(problem), self.slopes_per_step
-        plan = plan_for(self.communication, problem, size, steps, slopes)
+        communication: Any = getattr(self, "communication", "vectors")
+        plan = plan_for(communication, problem, size, self.coded_steps(problem), self.slopes_per_step)
         return self if plan is None else ByScalars(self, plan)
 
     def coded_steps(self, problem: Problem) -> Any:
         """Return how many local steps of a round have slopes of their own in its code."""
-        del problem
         return self.local_steps
 
     @property
@@ -91,24 +107,10 @@ class FedRZO(Method):
         """Return the keys of a local step's directions."""
         return jax.vmap(lambda j: jax.random.fold_in(step_key, j))(jnp.arange(self.slopes_per_step))
 
-    def decode(
-        self,
-        x: jax.Array,
-        code: jax.Array,
-        key: jax.Array,
-        client: Any,
-        project: Callable[[jax.Array], jax.Array],
-        r: Any,
-    ) -> jax.Array:
-        """Return where a client's local steps led, from the slopes that it found.
+    def decode(self, x: jax.Array, code: jax.Array, key: jax.Array, client: Any, project: Project, r: Any) -> jax.Array:
+        """Return where a client's local steps led from x, by its id and the slopes that it found, steps by directions.
 
-        Args:
-            x: where they began.
-            code: the slopes, steps by directions.
-            key: of the call; the client's own is this one folded with its id.
-            client: its id.
-            project: onto its set.
-            r: the round.
+        The key is that of the call; the client's own is this one folded with its id.
         """
         key = jax.random.fold_in(key, client)
 

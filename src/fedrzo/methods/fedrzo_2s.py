@@ -17,11 +17,11 @@ from fedrzo.federation import directions
 from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import State, at, batch, checked, method, stepsize_or_auto
+from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import WAYS, FedRZO
 from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage, check_solver
-from fedrzo.support.numbers import Schedule, constant, count
+from fedrzo.support.numbers import Schedule
 
 LONG_RUN = 1000  # iterations, at least, after which lower solutions are looked at
 FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, and the estimate does not either
@@ -42,11 +42,7 @@ class FedRZO2s(FedRZO):
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`.
     """
 
-    stepsize: Schedule = checked(stepsize_or_auto)
-    smoothing: Any = checked(constant)
-    local_steps: Schedule = checked(count, default=1)
-    batch_size: int | str = checked(batch, default=1, static=True)
-    solver: Any = checked(check_solver, default=vi.Projection())
+    solver: vi.Solver = checked(check_solver, default=vi.Projection())
     communication: str = checked(WAYS, default="vectors", static=True)
 
     solves = (TwoStage,)
@@ -57,15 +53,17 @@ class FedRZO2s(FedRZO):
         self.solver.check(*problem.hardest())
         try_solver(problem, self.solver)
 
+    def init(self, problem: TwoStage, key: jax.Array) -> State:
+        """Line 1."""
+        return State(problem.start)
+
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 4, lines 2-10."""
-        del r
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
-        del memory
         eta, n, r = self.smoothing, x.size, client.round
         first = iterations_before(self.local_steps, r)  # T_r
 
@@ -78,10 +76,8 @@ class FedRZO2s(FedRZO):
             return (self.descend(x, found * v, client.project(x), r), solved + taken), found  # line 7
 
         steps, begin = at(self.local_steps, r), (x, jnp.zeros((), x.dtype))
-        (x, solved), code = take_coded_steps(
-            client, key, steps, self.batch_size, local_step, begin, also=self.draw
-        )  # line 4
-        size = client.cost(self.batch_size)
+        ended, code = take_coded_steps(client, key, steps, self.batch_size, local_step, begin, also=self.draw)  # line 4
+        (x, solved), size = ended, client.cost(self.batch_size)
         taken = jnp.round(solved * size).astype(jnp.int32)
         return Reply(x, evaluations=2 * steps * size, steps=taken, code=code)
 
@@ -102,7 +98,6 @@ class FedRZO2s(FedRZO):
 
     def diagnose(self, state: State, before: np.ndarray) -> str | None:
         """Say what may have gone wrong where x is lost."""
-        del state
         last = np.array2string(before, precision=4, threshold=8)
         return (
             f"x is no longer finite after x = {last}: near it Y(x, xi) is empty, a lower solve diverges, or the stepsize is "

@@ -7,7 +7,6 @@ Hierarchical Optimization", Section 3.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,35 +18,27 @@ from fedrzo.federation import directions
 from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, checked, method, static, stepsize_or_auto
-from fedrzo.methods.fedrzo import WAYS, FedRZO
+from fedrzo.methods.base import Method, at, checked, method, static
+from fedrzo.methods.fedrzo import WAYS, FedRZO, Project
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower
+from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower, with_constants
 from fedrzo.problems.bilevel import Bilevel
-from fedrzo.problems.curvature import lower_level
-from fedrzo.support.numbers import Schedule, constant, count
+from fedrzo.problems.curvature import StepConstants, lower_level
+from fedrzo.support.numbers import Schedule, count
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
 DIVERGED = 1e8  # a lower solution, or a bound on its error, as large as this is divergence
 
 
 class BilevelState(NamedTuple):
-    """What the server keeps.
+    """What the server keeps."""
 
-    Attributes:
-        x: the upper variable.
-        y: the last pair of lower solutions, end to end.
-        start: where lower solves begin without a warm start.
-        lower_error: a bound on the error of y.
-        curvature: mu and L of the lower level, corrected where closing steps show other ones; None where the user gave both.
-        violation: by how much y breaks a constraint; positive only where Y is empty.
-    """
-
-    x: jax.Array
-    y: jax.Array
-    start: jax.Array
-    lower_error: jax.Array
-    violation: jax.Array
+    x: jax.Array  # the upper variable
+    y: jax.Array  # the last pair of lower solutions, end to end
+    start: jax.Array  # where lower solves begin without a warm start
+    lower_error: jax.Array  # a bound on the error of y
+    violation: jax.Array  # by how much y breaks a constraint; positive only where Y is empty
+    # Mu and L of the lower level, corrected where closing steps show other ones; None where the user gave both.
     curvature: Any = None
 
 
@@ -79,15 +70,11 @@ class FedRZObl(LowerClosing, FedRZO):
             client without a set for x sends one number, and rebuilds x from everybody's.
     """
 
-    stepsize: Schedule = checked(stepsize_or_auto)
-    smoothing: Any = checked(constant)
-    local_steps: Schedule = checked(count, default=1)
-    batch_size: int | str = checked(batch, default=1, static=True)
-    lower: Any = LocalSGD(batch_size="full")
+    lower: Method = LocalSGD(batch_size="full")
     lower_rounds: Schedule | None = checked(count, default=None)
     warm_start: bool = static(default=True)
     closing: bool = static(default=True)
-    constants: Any = None
+    constants: StepConstants | None = None
     communication: str = checked(WAYS, default="vectors", static=True)
 
     solves = (Bilevel,)
@@ -111,10 +98,7 @@ class FedRZObl(LowerClosing, FedRZO):
         if self.constants is not None or not needed or problem.lower_blackbox:
             return self
         constants = lower_level(problem)
-        lower = self.lower
-        if getattr(lower, "constants", constants) is None:
-            lower = dataclasses.replace(lower, constants=constants)
-        return dataclasses.replace(self, lower=lower, constants=constants)
+        return dataclasses.replace(self, lower=with_constants(self.lower, constants), constants=constants)
 
     def coded_steps(self, problem: Any) -> Any:
         """Return one where there are no sets for x, since all steps then add up along one direction."""
@@ -122,7 +106,6 @@ class FedRZObl(LowerClosing, FedRZO):
 
     def init(self, problem: Any, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
-        del key
         nothing = jnp.zeros((), jnp.result_type(float))
         pair = jnp.tile(jnp.asarray(problem.y0, float), 2)
         curvature = self.curvature if self.closing and problem.estimated else None
@@ -147,7 +130,7 @@ class FedRZObl(LowerClosing, FedRZO):
     @property
     def curvature(self) -> jax.Array:
         """The lower level's mu and L at the start: those of its method, by which it steps."""
-        known = getattr(self.lower, "constants", None) or self.constants
+        known: Any = getattr(self.lower, "constants", None) or self.constants
         return jnp.stack([jnp.asarray(c, float) for c in (known.modulus, known.smoothness)])
 
     def points(self, x: jax.Array, words: jax.Array) -> jax.Array:
@@ -157,12 +140,10 @@ class FedRZObl(LowerClosing, FedRZO):
 
     def client_points(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Line 3 on a client: the points at which its lower level is looked at."""
-        del client, key, memory
         return Reply(self.points(x, words))
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
-        del memory
         r = client.round
         x, v = middle(client.points)
         level = client.level.lower_level(client.points)
@@ -170,7 +151,6 @@ class FedRZObl(LowerClosing, FedRZO):
         y_plus, y_minus = level.split(y)
 
         def local_step(k: Any, sample: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            del k
             difference = client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
             found = slope(x.size, self.smoothing, difference)  # line 8: times v
             return self.descend(x, found * v, client.project(x), r), found  # line 9
@@ -181,17 +161,8 @@ class FedRZObl(LowerClosing, FedRZO):
         violation = None if level.sets.free else level.sets.violation(client.index, y)
         return Reply((x, violation), evaluations=2 * steps * client.cost(self.batch_size), code=code)
 
-    def decode(
-        self,
-        x: jax.Array,
-        code: jax.Array,
-        key: jax.Array,
-        client: Any,
-        project: Callable[[jax.Array], jax.Array],
-        r: Any,
-    ) -> jax.Array:
+    def decode(self, x: jax.Array, code: jax.Array, key: jax.Array, client: Any, project: Project, r: Any) -> jax.Array:
         """Return where a client's local steps led; all clients' have one direction, that of the key which is sent with x."""
-        del client
         x, v = middle(self.points(x, jax.random.key_data(key)))
         return jax.lax.fori_loop(0, code.shape[0], lambda k, x: self.descend(x, code[k, 0] * v, project(x), r), x)
 

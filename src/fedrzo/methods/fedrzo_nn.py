@@ -11,11 +11,11 @@ from typing import Any
 import jax
 
 from fedrzo.federation.client import Client, take_coded_steps
-from fedrzo.federation.estimators import estimate
+from fedrzo.federation.estimators import estimate_two_sided
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import State, at, batch, checked, method, stepsize_or_auto
+from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import WAYS, FedRZO
-from fedrzo.support.numbers import Schedule, constant, count, whole
+from fedrzo.support.numbers import whole
 
 
 @method
@@ -35,27 +35,20 @@ class FedRZOnn(FedRZO):
             the server rebuilds it; `"auto"`: scalars where a client's set is known and they are fewer (see `by_scalars.py`).
     """
 
-    stepsize: Schedule = checked(stepsize_or_auto)
-    smoothing: Any = checked(constant)
-    local_steps: Schedule = checked(count, default=1)
-    batch_size: int | str = checked(batch, default=1, static=True)
     directions: int = checked(whole, default=1, static=True)
     communication: str = checked(WAYS, default="vectors", static=True)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""
-        del r
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 1, lines 4-8: what client i does in round r."""
-        del memory
         r = client.own_round
 
         def local_step(k: Any, sample: Any, keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            del k
-            g, slopes = estimate(client, keys, x, sample, self.smoothing)  # lines 5 and 6: v_{i,k}, g_{i,k}
+            g, slopes = estimate_two_sided(client, keys, x, sample, self.smoothing)  # lines 5 and 6: v_{i,k}, g_{i,k}
             return self.descend(x, g, client.project(x), r), slopes  # line 7
 
         steps = at(self.local_steps, r)

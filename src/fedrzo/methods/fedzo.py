@@ -13,15 +13,7 @@ import jax
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.estimators import estimate_one_sided
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import (
-    Method,
-    State,
-    at,
-    batch,
-    checked,
-    method,
-    stepsize_or_auto,
-)
+from fedrzo.methods.base import Method, State, at, batch, checked, method, stepsize_or_auto
 from fedrzo.support.numbers import Schedule, constant, count, whole
 
 
@@ -40,7 +32,7 @@ class FedZO(Method):
     """
 
     stepsize: Schedule = checked(stepsize_or_auto)
-    smoothing: Any = checked(constant)
+    smoothing: float = checked(constant)
     local_steps: Schedule = checked(count, default=1)
     batch_size: int | str = checked(batch, default=1, static=True)
     directions: int = checked(whole, default=20, static=True)
@@ -49,17 +41,14 @@ class FedZO(Method):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Broadcast x, let clients move, add the mean of their displacements."""
-        del r  # clients read it off their own clock
         return State(state.x + federation.average(self.client_steps, state.x))
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Take H steps x <- x - eta g and return the displacement."""
-        del memory
         eta = at(self.stepsize, client.own_round)
         steps = at(self.local_steps, client.own_round)
 
         def local_step(k: Any, sample: Any, step_key: jax.Array, x: jax.Array) -> jax.Array:
-            del k
             return x - eta * estimate_one_sided(client, step_key, x, sample, self.smoothing, self.directions)
 
         moved = take_steps(client, key, steps, self.batch_size, local_step, x, also=lambda step_key: step_key) - x

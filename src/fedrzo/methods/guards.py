@@ -1,7 +1,6 @@
-"""What the parts of a method must return. They are looked at here, whatever engine calls them.
+"""Check what the parts of a method return, whatever engine calls them, so that one line says what is wrong.
 
-So who writes a method of their own is told in one line what is wrong with it. What client steps return is looked at where they
-are run: see `fedrzo.federation.protocol.run_step`.
+What client steps return is checked where they are run: see `fedrzo.federation.protocol.run_step`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fedrzo.support.columns import LOWER_COLUMNS, taken
 
 
 def guard(cls: type) -> None:
-    """Have the parts that a class of methods itself defines looked at whenever they return."""
+    """Check the parts that a class of methods itself defines whenever they return."""
     solves: Any = cls.__dict__.get("solves", ())
     if not isinstance(solves, tuple):
         raise InputError(f"solves: {cls.__name__} has {kind(solves)}; write a tuple, such as solves = (fz.Bilevel,)")
@@ -52,7 +51,6 @@ def with_metrics(row: dict[str, Any], method: Any, state: Any) -> dict[str, Any]
 
 
 def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> None:
-    del method, key
     _has_x(said, found)
     shape, wanted = np.shape(found.x), np.shape(problem.x0)
     if shape != wanted:
@@ -60,7 +58,6 @@ def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> 
 
 
 def _next_state(said: str, found: Any, method: Any, federation: Any, state: Any, r: Any) -> None:
-    del method, federation, r
     _has_x(said, found)
     if wrong := mismatch(found, state):
         raise InputError(f"{said} {wrong}; keep the structure, shapes and types of the state that it is given")
@@ -74,20 +71,12 @@ def _has_x(said: str, found: Any) -> None:
     check_arrays(found, f"{said} a state that holds")
 
 
-def _memory(said: str, found: Any, method: Any, problem: Any) -> None:
-    del method, problem
-    check_arrays(found, f"{said} a memory that holds")
-
-
 def _same_method(said: str, found: Any, method: Any, *given: Any) -> None:
-    del given
-    bare = getattr(found, "inner", found)  # `ByScalars` wraps a method
-    if not isinstance(bare, type(method)):
+    if not isinstance(getattr(found, "bare", None), type(method)):
         raise InputError(f"{said} {kind(found)}; return the method: self, or dataclasses.replace(self, ...)")
 
 
 def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
-    del method, state
     if not isinstance(found, dict):
         raise InputError(f"{said} {kind(found)}; return a dictionary of numbers by name")
     check_arrays(found, f"{said} a dictionary that holds")
@@ -99,7 +88,6 @@ def _numbers(said: str, found: Any, method: Any, state: Any) -> None:
 
 
 def _truth(said: str, found: Any, method: Any, state: Any) -> None:
-    del method, state
     if np.shape(found) != () or np.dtype(getattr(found, "dtype", type(found))) != np.dtype(bool):
         raise InputError(f"{said} {kind(found)}; return one truth value, such as jnp.all(...)")
 
@@ -107,7 +95,7 @@ def _truth(said: str, found: Any, method: Any, state: Any) -> None:
 # By name: what a part is called with, and what is asked of what it returns.
 PARTS: dict[str, tuple[str, Callable[..., None]]] = {
     "init": ("self, problem, key", _first_state),
-    "init_memory": ("self, problem", _memory),
+    "init_memory": ("self, problem", lambda said, found, *_: check_arrays(found, f"{said} a memory that holds")),
     "prepare": ("self, problem", _same_method),
     "for_cohort": ("self, problem, size", _same_method),
     "round": ("self, federation, state, r", _next_state),

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrzo.errors import InputError
-from fedrzo.federation.client import FULL, Client, check_batch_size
+from fedrzo.federation.client import Client, check_batch_size
 from fedrzo.methods.base import Method, at
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.black_box import is_blackbox
@@ -27,46 +27,28 @@ PyTree = Any
 
 
 class Point(NamedTuple):
-    """Where a single-loop method is, or a direction to go.
+    """Where a single-loop method is, or a direction to go."""
 
-    Attributes:
-        x: the upper variable.
-        y: the lower variable.
-        v: the estimate of [d2_yy g]^-1 grad_y f.
-    """
-
-    x: jax.Array
-    y: jax.Array
-    v: jax.Array
+    x: jax.Array  # the upper variable
+    y: jax.Array  # the lower variable
+    v: jax.Array  # the estimate of [d2_yy g]^-1 grad_y f
 
 
 class Products(NamedTuple):
-    """Derivatives of the lower loss, from one pass.
+    """Derivatives of the lower loss, from one pass."""
 
-    Attributes:
-        gradient: grad_y g.
-        cross: (d2_xy g) v, as long as x.
-        curved: (d2_yy g) v.
-    """
-
-    gradient: jax.Array
-    cross: jax.Array
-    curved: jax.Array
+    gradient: jax.Array  # grad_y g
+    cross: jax.Array  # (d2_xy g) v, as long as x
+    curved: jax.Array  # (d2_yy g) v
 
 
 @dataclasses.dataclass(frozen=True)
 class Oracles:
-    """The derivatives of one client's two losses, each on a batch of that level's data.
+    """The derivatives of one client's two losses, each on a batch of that level's data."""
 
-    Attributes:
-        problem: the bilevel problem.
-        upper: the client, seeing the upper data.
-        lower: the same client, seeing the lower data.
-    """
-
-    problem: Any
-    upper: Client
-    lower: Client
+    problem: Any  # the bilevel problem
+    upper: Client  # the client, seeing the upper data
+    lower: Client  # the same client, seeing the lower data
 
     @classmethod
     def of(cls, client: Client) -> Oracles:
@@ -145,18 +127,13 @@ class HypergradientMethod(Method):
                 if is_blackbox(loss):
                     raise InputError(f"{level}: {name} needs gradients, a black box has none; use fz.FedRZObl")
         super().check(problem)
-        check_batch_size(getattr(self, "batch_size", 1), problem.lower_data)
+        for argument in ("batch_size", "anchor_batch_size", "first_batch_size"):
+            for data in (problem.data, problem.lower_data):
+                check_batch_size(getattr(self, argument, 1), data, argument)
 
     def healthy(self, state: Any) -> Any:
         """Tell whether every variable is finite: the lower level diverges first where its step is too long."""
         return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)]))
-
-
-def check_full(batch_size: int | str, problem: Any, argument: str) -> None:
-    """Refuse a full batch of data that are drawn on demand."""
-    for data in (problem.data, problem.lower_data):
-        if batch_size == FULL and not data.stored:
-            raise InputError(f'{argument}: found "full", but a Sampler has no full batch; pass a whole number')
 
 
 def start(problem: Any) -> Point:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
-
 from fedrzo.methods.base import at, method
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import GradientMethod, LowerPlan
 
 
 @method
@@ -27,31 +24,24 @@ class LFD(LocalSGD):
 
     Args:
         stepsize: a number or a function of the round; by default 4/(mu (t + a)) at local step t, with a = 8 kappa + H.
-        local_steps: local steps per round; 1 by default.
-        rounds: rounds per call as a lower level.
-        batch_size: samples per gradient, or `"full"`.
-        tolerance: see `LocalSGD`.
         schedule: None, or `"theorem"`: T of Theorem 2 in m^(1/3) T^(1/3) rounds (the paper's Remark 4, case 3).
-        constants: mu, L, m, n; estimated where not given.
+
+    The other arguments are those of `LocalSGD`.
     """
 
     schedules: ClassVar[tuple[str, ...]] = ("theorem",)
 
-    def plan(self, r: Any) -> LowerPlan:
-        """Return the rounds and local steps of one call."""
-        if self.schedule is None:
-            return GradientMethod.plan(self, r)
-        total = self.theorem_steps(r)
-        rounds = jnp.ceil((self.constants.clients * total) ** (1 / 3)).astype(jnp.int32)
-        return LowerPlan(rounds, jnp.ceil(total / rounds).astype(jnp.int32))
+    def scheduled_rounds(self, total: Any) -> Any:
+        """Return (m T)^(1/3)."""
+        return (self.known.clients * total) ** (1 / 3)
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps bring a first error down by a factor."""
         # The product of 1 - 4 / (t + a) over t < T is about (a / (T + a))^4, with a = 8 kappa.
-        return 8 * self.constants.kappa * (tolerance**-0.25 - 1)
+        return 8 * self.known.kappa * (tolerance**-0.25 - 1)
 
     def step_length(self, r: Any, t: Any, steps: Any) -> Any:
         """Return the length of step t since the start of the solve (or run)."""
         if self.stepsize is not None:
             return at(self.stepsize, r)
-        return 4 / (self.constants.modulus * (t + 8 * self.constants.kappa + steps))
+        return 4 / (self.known.modulus * (t + 8 * self.known.kappa + steps))

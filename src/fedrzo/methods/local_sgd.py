@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import at, batch, checked, method, static
-from fedrzo.methods.lower import GradientMethod, GradientState, LowerPlan, local_schedule
-from fedrzo.support.numbers import Schedule, count, positive
+from fedrzo.methods.base import at, method
+from fedrzo.methods.lower import GradientMethod, GradientState, local_schedule
+from fedrzo.problems.curvature import StepConstants
 
 
 @method
@@ -37,47 +37,33 @@ class LocalSGD(GradientMethod):
         constants: mu, L, m, n; estimated where not given.
     """
 
-    stepsize: Schedule | None = checked(positive, default=None)
-    local_steps: Schedule | None = checked(count, default=None)
-    rounds: Schedule | None = checked(count, default=None)
-    batch_size: int | str = checked(batch, default=1, static=True)
-    tolerance: Any = checked(positive, default=1e-2)
-    schedule: str | None = static(default=None)
-    constants: Any = None
+    constants: StepConstants | None = None
 
     schedules: ClassVar[tuple[str, ...]] = ("algorithm3", "theorem")
 
-    def plan(self, r: Any) -> LowerPlan:
-        """Return the rounds and local steps of one call; Algorithm 3, line 1, for the paper's schedules."""
-        if self.schedule is None:
-            return super().plan(r)
-        steps = jnp.ceil(self.total_steps(r) / self.constants.clients).astype(jnp.int32)
-        return LowerPlan(jnp.int32(self.constants.clients), steps)
-
     def total_steps(self, r: Any) -> Any:
-        """Return T of the paper's schedules in upper round r."""
+        """Return T of the paper's schedules in upper round r; Algorithm 3, line 1."""
         if self.schedule == "theorem":
-            return self.theorem_steps(r)
+            return super().total_steps(r)
         a = self.scale(r)
         return 2 * a * jnp.log(a)
 
     def scale(self, r: Any) -> Any:
         """Algorithm 3, line 1: a_r = max{m, 4 kappa, r} + 1."""
-        return jnp.maximum(jnp.maximum(self.constants.clients, 4 * self.constants.kappa), r) + 1
+        return jnp.maximum(jnp.maximum(self.known.clients, 4 * self.known.kappa), r) + 1
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps bring a first error down by a factor: steps of decreasing length take more for less."""
         if self.batch_size == FULL:
             return super().steps_to(tolerance**2)
         # The product of 1 - mu / (L + mu t / 2) over t < T is about (1 + T / (2 kappa))^-2.
-        return 2 * self.constants.kappa * (tolerance**-0.5 - 1)
+        return 2 * self.known.kappa * (tolerance**-0.5 - 1)
 
     def step_length(self, r: Any, t: Any, steps: Any) -> Any:
         """Return the length of step t since the start of the solve (or run), in round r of so many local steps."""
-        del steps
         if self.stepsize is not None:
             return at(self.stepsize, r)
-        c = self.constants
+        c = self.known
         if self.schedule == "algorithm3":
             return 1 / (c.modulus * self.scale(r))  # Algorithm 3, line 1
         if self.schedule == "theorem":
@@ -89,12 +75,10 @@ class LocalSGD(GradientMethod):
 
     def round(self, federation: Federation, state: GradientState, r: Any) -> GradientState:
         """Algorithm 3, lines 2-9."""
-        del r
         return state._replace(x=federation.average(self.client_steps, *state))  # lines 3, 6 and 8
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array, curvature: Any = None) -> Reply:
         """Algorithm 3, lines 4-7."""
-        del memory
         self = self.knowing(curvature)
         steps, first = local_schedule(self, client)
         r = client.round if self.schedule else client.own_round

@@ -24,19 +24,12 @@ from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
 class SGDAState(NamedTuple):
-    """What the server keeps and what travels, both ways.
+    """What the server keeps and what travels, both ways."""
 
-    Attributes:
-        x: the minimising variable.
-        y: the maximising one.
-        dx: the direction of descent, with momentum only.
-        dy: the direction of ascent, likewise.
-    """
-
-    x: jax.Array
-    y: jax.Array
-    dx: jax.Array | None = None
-    dy: jax.Array | None = None
+    x: jax.Array  # the minimising variable
+    y: jax.Array  # the maximising one
+    dx: jax.Array | None = None  # the direction of descent, with momentum only
+    dy: jax.Array | None = None  # the direction of ascent, likewise
 
 
 @method
@@ -73,7 +66,7 @@ class LocalSGDA(Method):
     batch_size: int | str = checked(batch, default=1, static=True)
     momentum: Any = checked(constant, default=None)
     ascent_momentum: Any = checked(constant, default=None)
-    damping: Any = checked(constant, default=0.1)
+    damping: float = checked(constant, default=0.1)
 
     solves = (Minimax,)
     needs_gradients = True
@@ -102,24 +95,20 @@ class LocalSGDA(Method):
 
     def init(self, problem: Any, key: jax.Array) -> SGDAState:
         """Start at x0 and y0, at rest."""
-        del key
         x, y = jnp.asarray(problem.x0, float), jnp.asarray(problem.y0, float)
         return SGDAState(x, y) if self.momentum is None else SGDAState(x, y, jnp.zeros_like(x), jnp.zeros_like(y))
 
     def round(self, federation: Federation, state: SGDAState, r: Any) -> SGDAState:
         """Send x and y (with momentum, also dx and dy), local steps, average all of them."""
-        del r
         return federation.average(self.client_steps, state)
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, state: SGDAState) -> Reply:
         """Local steps of client i: descent and ascent at the same point, from one backward pass."""
-        del memory
         down, up = at(self.stepsize, client.round), at(self.ascent, client.round)
         steps = at(self.local_steps, client.round)
         local_step = self.plain_step if self.momentum is None else self.momentum_step
 
         def step(t: Any, sample: Any, state: SGDAState) -> SGDAState:
-            del t
             return local_step(client, state, sample, down, up)
 
         state = take_steps(client, key, steps, self.batch_size, step, state)
@@ -147,7 +136,6 @@ class LocalSGDA(Method):
 
     def diagnose(self, state: SGDAState, before: np.ndarray) -> str | None:
         """Say which of the two ran away first, where it was y."""
-        del before
         if np.isfinite(state.x).all():
             return "y is no longer finite; use a smaller ascent, or check that the loss is concave in y"
         return None

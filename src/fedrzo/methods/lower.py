@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, check_batch_size
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, at, set_fields
-from fedrzo.problems.curvature import correct, single_level
+from fedrzo.methods.base import Method, at, batch, checked, method, static
+from fedrzo.problems.curvature import StepConstants, correct, single_level
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.support.numbers import Schedule
+from fedrzo.support.fields import set_fields
+from fedrzo.support.numbers import Schedule, count, positive
 
 
 class LowerPlan(NamedTuple):
@@ -26,18 +27,35 @@ class LowerPlan(NamedTuple):
 
 
 class GradientState(NamedTuple):
-    """What the server keeps.
+    """What the server keeps."""
 
-    Attributes:
-        x: the average.
-        curvature: mu and L, on a lower level whose owner corrects them as it goes; clients are sent them with x. Else None.
-    """
-
-    x: Any
+    x: Any  # the average
+    # Mu and L, on a lower level whose owner corrects them as it goes; clients are sent them with x. Else None.
     curvature: Any = None
 
 
-class GradientMethod(Method):
+class TunedMethod(Method):
+    """A method whose steps are made from the constants of the loss, where the user gives none."""
+
+    constants: StepConstants | None
+
+    @property
+    def known(self) -> StepConstants:
+        """The constants, which `prepare` has filled in by now."""
+        assert self.constants is not None
+        return self.constants
+
+    def knowing(self, curvature: Any) -> Any:
+        """Return this method with the mu and L that a round came with, if any, in place of its own."""
+        if curvature is None or self.constants is None:
+            return self
+        known = copy.copy(self)  # its fields have been checked, and may be traced by now
+        set_fields(known, constants=self.constants._replace(modulus=curvature[0], smoothness=curvature[1]))
+        return known
+
+
+@method
+class GradientMethod(TunedMethod):
     """Federated averaging of local gradient steps, of whatever kind: shared by `LocalSGD`, `FedAC` and `LFD`.
 
     Every local step starts with a projection onto the client's set: on a lower level, onto Y(x). The last step of a round
@@ -45,13 +63,12 @@ class GradientMethod(Method):
     step; projecting before averaging would be biased wherever clients differ and a constraint is active.
     """
 
-    stepsize: Any
-    local_steps: Any
-    rounds: Any
-    batch_size: Any
-    tolerance: Any
-    schedule: Any
-    constants: Any
+    stepsize: Schedule | None = checked(positive, default=None)
+    local_steps: Schedule | None = checked(count, default=None)
+    rounds: Schedule | None = checked(count, default=None)
+    batch_size: int | str = checked(batch, default=1, static=True)
+    tolerance: float = checked(positive, default=1e-2)
+    schedule: str | None = static(default=None)
 
     needs_gradients = True
     schedules: ClassVar[tuple[str, ...]] = ("theorem",)
@@ -64,22 +81,13 @@ class GradientMethod(Method):
 
     def init(self, problem: Any, key: jax.Array) -> Any:
         """Start at x0."""
-        del key
         return GradientState(jnp.asarray(problem.x0), curvature_at(problem))
-
-    def knowing(self, curvature: Any) -> Any:
-        """Return this method with the mu and L that a round came with, if any, in place of its own."""
-        if curvature is None or self.constants is None:
-            return self
-        known = copy.copy(self)  # its fields have been checked, and may be traced by now
-        set_fields(known, constants=self.constants._replace(modulus=curvature[0], smoothness=curvature[1]))
-        return known
 
     def prepare(self, problem: Any) -> Any:
         """Estimate the constants that the schedules need, where the user gave none."""
         if self.constants is not None or (self.stepsize is not None and self.schedule is None):
             return self
-        return dataclasses.replace(self, constants=single_level(problem))  # type: ignore[type-var]
+        return dataclasses.replace(self, constants=single_level(problem))  # type: ignore[call-arg]
 
     def steps(self, r: Any) -> Any:
         """Return the local steps of each round, where no schedule says otherwise."""
@@ -87,6 +95,10 @@ class GradientMethod(Method):
 
     def plan(self, r: Any) -> LowerPlan:
         """Return how many rounds, and local steps in each, a lower level takes in upper round r."""
+        if self.schedule is not None:
+            total = self.total_steps(r)
+            rounds = jnp.ceil(self.scheduled_rounds(total)).astype(jnp.int32)
+            return LowerPlan(rounds, jnp.ceil(total / rounds).astype(jnp.int32))
         steps = self.steps(r)
         if self.rounds is not None:
             return LowerPlan(at(self.rounds, r), steps)
@@ -98,11 +110,15 @@ class GradientMethod(Method):
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps of 2/(mu+L), without noise, bring a first error down by a factor."""
-        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(self.constants.contraction(), 1e-3))
+        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(self.known.contraction(), 1e-3))
 
-    def theorem_steps(self, r: Any) -> Any:
+    def scheduled_rounds(self, total: Any) -> Any:
+        """Return how many rounds a schedule spreads so many steps over: m, unless a method needs fewer."""
+        return self.known.clients
+
+    def total_steps(self, r: Any) -> Any:
         """Return Theorem 2's number of lower steps in round r, n (r+1)^(2/3) / m; at least m, so that no round is empty."""
-        c = self.constants
+        c = self.known
         return jnp.maximum(jnp.ceil(c.dim * (r + 1.0) ** (2 / 3) / c.clients), c.clients)
 
 
@@ -146,21 +162,23 @@ def check_solves(method: Any, problem: Any) -> None:
         raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
 
 
+def with_constants(method: Any, constants: StepConstants) -> Any:
+    """Return a lower method with the constants of its problem, where it takes any and was given none."""
+    if getattr(method, "constants", constants) is not None:
+        return method
+    return dataclasses.replace(method, constants=constants)
+
+
 def run_lower(
     federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None, curvature: Any = None
 ) -> jax.Array:
-    """Run a method on a lower-level view of the federation, from y; its memory and state start afresh.
+    """Run a method on a lower-level view of the federation in upper round r, from y; its memory and state start afresh.
 
-    Args:
-        federation: the lower-level view.
-        method: what solves it.
-        y: where to start.
-        r: the upper round.
-        rounds: how many lower rounds; the method's own plan where None.
-        curvature: mu and L as they are known by now, for methods whose steps are made of them; the method's own where None.
+    It runs so many `rounds`, or those of its own plan where that is None. `curvature` is mu and L as they are known by now, for
+    methods whose steps are made of them; where it is None they step by their own.
     """
     start = method.init(Start(y, curvature), federation.key())
-    planner = method.knowing(curvature) if isinstance(method, GradientMethod) else method
+    planner = method.knowing(curvature) if isinstance(method, TunedMethod) else method
     total = planner.plan(r).rounds if rounds is None else at(rounds, r)
     return federation.repeat(total, lambda inner, state: method.round(inner, state, r), start).x
 
@@ -171,11 +189,6 @@ class Start(NamedTuple):
     x0: jax.Array
     curvature: Any = None
 
-    @property
-    def start(self) -> jax.Array:
-        """The starting point, in the type it is computed in."""
-        return self.x0
-
 
 def curvature_at(problem: Any) -> Any:
     """Return the mu and L that a lower level's owner starts a solve with; None on a problem of its own."""
@@ -183,17 +196,11 @@ def curvature_at(problem: Any) -> Any:
 
 
 class Closing(NamedTuple):
-    """The lower level's answer, with what is known of its error.
+    """The lower level's answer, with what is known of its error."""
 
-    Attributes:
-        y: the answer, projected.
-        error: a bound on its distance to the solution, over all points together.
-        curvature: mu and L, corrected by what was seen.
-    """
-
-    y: jax.Array
-    error: jax.Array
-    curvature: jax.Array
+    y: jax.Array  # projected
+    error: jax.Array  # a bound on its distance to the solution, over all points together
+    curvature: jax.Array  # mu and L, corrected by what was seen
 
 
 def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> Closing:
@@ -217,9 +224,8 @@ class LowerClosing:
 
     def lower_gradient(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
         """Return y projected onto Y(x), and this client's full gradient there."""
-        del key, memory
         y = client.project(y)
-        size = self.closing_batch(client)
+        size = client.level.data.full_batch  # many samples where they are drawn on demand
         # The same samples at both ends of the step, so that the gradients differ by their curvature and not by their noise.
         same = jax.random.fold_in(jax.random.fold_in(client.private, client.round), client.iteration)
         return Reply((y, client.gradient(y, client.sample(same, size))), gradients=client.cost(size), steps=1)
@@ -227,8 +233,3 @@ class LowerClosing:
     def lower_project(self, client: Client, key: jax.Array, memory: Any, y: jax.Array) -> Reply:
         """Do the same at the end of the step."""
         return self.lower_gradient(client, key, memory, y)._replace(steps=0)
-
-    @staticmethod
-    def closing_batch(client: Client) -> int | str:
-        """Return the batch of the closing gradient: all samples, or many where they are drawn on demand."""
-        return client.level.data.full_batch

@@ -67,7 +67,6 @@ class MemFBO(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> MemState:
         """Start at x0, with y and z at y0."""
-        del key
         y = jnp.asarray(problem.y0, float)
         return MemState(jnp.asarray(problem.x0, float), y, y)
 
@@ -92,7 +91,6 @@ class MemFBO(HypergradientMethod):
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, point: MemState) -> Reply:
         """Local steps; the sums of the three directions are sent."""
-        del memory
         oracles, r = Oracles.of(client), client.round
         steps, lam = at(self.local_steps, r), at(self.multiplier, r)
 

@@ -51,12 +51,12 @@ class Scaffnew(Method):
             there if one client's loss is much more curved than the mean.
     """
 
-    stepsize: Any = checked(constant, default=None)
-    probability: Any = checked(_probability, default=None)
+    stepsize: float | None = checked(constant, default=None)
+    probability: float | None = checked(_probability, default=None)
     batch_size: int | str = checked(batch, default=FULL, static=True)
     rounds: Schedule | None = checked(count, default=None)
-    tolerance: Any = checked(constant, default=1e-4)
-    constants: Any = None
+    tolerance: float = checked(constant, default=1e-4)
+    constants: StepConstants | None = None
 
     needs_gradients = True
     handles_constraints = False
@@ -106,7 +106,6 @@ class Scaffnew(Method):
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Send the last average, let the clients step until heads, and average."""
-        del r
         return State(federation.average(self.client_steps, state.x))  # heads: x_i,t+1 = mean of x_hat_j,t+1
 
     def flips(self, common: jax.Array) -> jax.Array:
@@ -121,10 +120,8 @@ class Scaffnew(Method):
         steps = self.flips(client.common)
 
         def local_step(t: Any, batch: Any, x: jax.Array) -> jax.Array:
-            del t
-            return x - self.gamma * (
-                client.gradient(x, batch) - h
-            )  # x_hat_i = x_i - gamma (grad f_i(x_i) - h_i); on tails x_i = x_hat_i
+            # x_hat_i = x_i - gamma (grad f_i(x_i) - h_i); on tails x_i = x_hat_i
+            return x - self.gamma * (client.gradient(x, batch) - h)
 
         x_hat = take_steps(client, key, steps, self.batch_size, local_step, x)
         return Reply(x_hat, memory=(x_hat, h), gradients=steps * client.cost(self.batch_size), steps=steps)

@@ -49,7 +49,7 @@ class Scaffold(Method):
     stepsize: Schedule = checked(positive)
     local_steps: Schedule = checked(count)
     batch_size: int | str = checked(batch, default=1, static=True)
-    server_stepsize: Any = checked(constant, default=1.0)
+    server_stepsize: float = checked(constant, default=1.0)
     option: int = checked(_option, default=2, static=True)
 
     needs_gradients = True
@@ -57,7 +57,6 @@ class Scaffold(Method):
 
     def init(self, problem: Any, key: jax.Array) -> ScaffoldState:
         """Start at x0 with no correction."""
-        del key
         x = jnp.asarray(problem.x0)
         return ScaffoldState(x, jnp.zeros_like(x))
 
@@ -67,7 +66,6 @@ class Scaffold(Method):
 
     def round(self, federation: Federation, state: ScaffoldState, r: Any) -> ScaffoldState:
         """Send x and c to the clients of the round; add the means of what they return."""
-        del r  # clients read it off their own clock
         replies = federation.gather(self.client_steps, state.x, state.c)
         dy, dc = replies.mean()
         x = state.x + self.server_stepsize * dy
@@ -79,7 +77,6 @@ class Scaffold(Method):
         eta, steps = at(self.stepsize, client.own_round), at(self.local_steps, client.own_round)
 
         def local_step(t: Any, batch: Any, y: jax.Array) -> jax.Array:
-            del t
             return y - eta * (client.gradient(y, batch) - memory + c)  # y_i <- y_i - eta_l (g_i(y_i) - c_i + c)
 
         y = take_steps(client, key, steps, self.batch_size, local_step, x)

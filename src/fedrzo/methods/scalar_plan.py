@@ -21,20 +21,14 @@ KEPT = 64  # rounds on record, at most
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScalarPlan(Pytree):
-    """How the rounds of a method travel as scalars.
+    """How the rounds of a method travel as scalars."""
 
-    Attributes:
-        sets: the clients' sets, as far as the server knows them (private ones are left out); None where it knows none.
-        steps: the local steps of a round whose slopes are told apart.
-        slopes: of each of them.
-        participants: clients per round.
-        kept: rounds on record; 0 where records would be no smaller than x: clients are then sent x.
-    """
-
+    # The clients' sets, as far as the server knows them (private ones are left out); None where it knows none.
     sets: Any
-    steps: int = dataclasses.field(metadata={"static": True})
-    slopes: int = dataclasses.field(metadata={"static": True})
-    participants: int = dataclasses.field(metadata={"static": True})
+    steps: int = dataclasses.field(metadata={"static": True})  # the local steps of a round whose slopes are told apart
+    slopes: int = dataclasses.field(metadata={"static": True})  # of each of them
+    participants: int = dataclasses.field(metadata={"static": True})  # clients per round
+    # Rounds on record; 0 where records would be no smaller than x: clients are then sent x.
     kept: int = dataclasses.field(metadata={"static": True})
 
     def project(self, client: Any, x: jax.Array) -> jax.Array:
@@ -50,21 +44,13 @@ class ScalarPlan(Pytree):
 
 
 class RoundRecord(NamedTuple):
-    """What all clients sent in one round, and what else it takes to replay it.
+    """What all clients sent in one round, and what else it takes to replay it."""
 
-    Attributes:
-        key: the words of the key that directions are drawn from.
-        ids: who took part.
-        weights: in the average; zero for those whose reply is missing.
-        code: one row per client: steps by slopes.
-        checksum: of the x that all this leads to.
-    """
-
-    key: Any
-    ids: Any
-    weights: Any
-    code: Any
-    checksum: Any
+    key: Any  # the words of the key that directions are drawn from
+    ids: Any  # who took part
+    weights: Any  # in the average; zero for those whose reply is missing
+    code: Any  # one row per client: steps by slopes
+    checksum: Any  # of the x that all this leads to
 
     @classmethod
     def empty(cls, plan: ScalarPlan, dtype: Any) -> RoundRecord:
@@ -77,12 +63,7 @@ class RoundRecord(NamedTuple):
 def plan_for(communication: str, problem: Problem, participants: int, steps: Any, slopes: int) -> ScalarPlan | None:
     """Return how rounds travel as scalars, None if as vectors; refuse scalars where they cannot.
 
-    Args:
-        communication: `"vectors"`, `"scalars"` or `"auto"`.
-        problem: what is to be solved.
-        participants: clients per round.
-        steps: local steps whose slopes are told apart, as the method has it: a number, or a function of the round.
-        slopes: per such step.
+    A client has so many `slopes` to tell of each of its `steps`, which may be a function of the round.
     """
     if communication == "vectors":
         return None
@@ -95,7 +76,13 @@ def plan_for(communication: str, problem: Problem, participants: int, steps: Any
     known = np.broadcast_to(problem.sets.known(np.arange(problem.clients)), problem.clients)
     private = np.flatnonzero(~known)
     if len(private):
-        _explain(private, communication)
+        who = ", ".join(map(str, private[:8])) + (", ..." if len(private) > 8 else "")
+        if communication == "scalars":
+            raise InputError(
+                f'communication: found "scalars", but the sets of clients {who} are private, so that only they can take their '
+                'steps; use "auto", or declare the sets public: fz.sets.Public(...)'
+            )
+        warn(f"communication: the sets of clients {who} are private; these clients send vectors")
     if communication == "auto" and (not known.any() or steps * slopes >= problem.dim):
         return None
     sets = _public(problem.sets, known)
@@ -118,13 +105,3 @@ def _public(sets: SetFamily, known: np.ndarray) -> SetFamily:
         return group if sets.identical else jax.tree.map(lambda leaf: np.asarray(leaf)[sets.place[i]], group)
 
     return stack_sets([one(i) for i in range(len(known))])
-
-
-def _explain(private: np.ndarray, communication: str) -> None:
-    who = ", ".join(map(str, private[:8])) + (", ..." if len(private) > 8 else "")
-    if communication == "scalars":
-        raise InputError(
-            f'communication: found "scalars", but the sets of clients {who} are private, so that only they can take their steps; '
-            'use "auto", or declare the sets public: fz.sets.Public(...)'
-        )
-    warn(f"communication: the sets of clients {who} are private; these clients send vectors")

@@ -72,7 +72,7 @@ class SimFBO(HypergradientMethod):
     server_stepsize: Schedule | None = checked(positive, default=None)
     server_lower_stepsize: Schedule | None = checked(positive, default=None)
     server_system_stepsize: Schedule | None = checked(positive, default=None)
-    radius: Any = checked(constant, default=1e3)
+    radius: float = checked(constant, default=1e3)
     normalised: bool = static(default=False)
 
     def check(self, problem: Any) -> None:
@@ -85,7 +85,6 @@ class SimFBO(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> Point:
         """Start at x0 and y0, with v = 0."""
-        del key
         return start(problem)
 
     def lengths(self, r: Any) -> Point:
@@ -105,19 +104,14 @@ class SimFBO(HypergradientMethod):
         """Broadcast, local steps, one server step on each variable, v back into its ball."""
         total = federation.average(self.client_steps, state)
         if self.normalised:
-            common = self.mean_steps(r)
-            total = jax.tree.map(lambda s: common * s, total)
+            steps = self.local_steps
+            mean = jnp.mean(jnp.asarray(steps, float)) if isinstance(steps, tuple) else at(steps, r)
+            total = jax.tree.map(lambda s: mean * s, total)
         moved = retreat(state, self.server_lengths(r), total)
         return moved._replace(v=into_ball(moved.v, self.radius))
 
-    def mean_steps(self, r: Any) -> Any:
-        """Return the mean number of local steps over all clients."""
-        steps = self.local_steps
-        return jnp.mean(jnp.asarray(steps, float)) if isinstance(steps, tuple) else at(steps, r)
-
     def client_steps(self, client: Client, key: jax.Array, memory: None, point: Point) -> Reply:
         """Local steps k = 0 .. tau_i - 1; s_i^x, s_i^y and s_i^v, the sums of the directions, are sent."""
-        del memory
         oracles, several = Oracles.of(client), isinstance(self.local_steps, tuple)
         steps = jnp.asarray(self.local_steps)[client.id] if several else at(self.local_steps, client.round)  # type: ignore[arg-type]
 

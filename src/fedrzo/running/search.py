@@ -145,7 +145,6 @@ class Search:
     def _judge(self, session: Session, count: int) -> np.ndarray:
         """Return each run's loss; all stages, and x0, are judged on the same samples."""
         state: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *session.states())
-        state = getattr(state, "inner", state)  # of a method that travels as scalars
         y = begin_below(self.problem, getattr(state, "y", None), count)
         key, r = path_key(self.key, (JUDGED,)), jnp.int32(session.round)
         found, tally = ask(self.probe, self.problem, key, state.x[:, None], y, r, many=True)

@@ -1,7 +1,5 @@
 """Theorem 3: FedRZO_2s on a two-stage problem."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

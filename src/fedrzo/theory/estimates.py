@@ -124,13 +124,9 @@ def ball(x: np.ndarray, radius: float, points: int, key: int) -> np.ndarray:
 
 
 def spread(norms: np.ndarray, weights: np.ndarray, noise: float, exact: bool) -> Interval:
-    """Return the interval of max_i sqrt(E L(xi)^2), from norms by client, sample and point.
+    """Return the interval of max_i sqrt(E L(xi)^2) from gradients' norms by client, sample and point, and samples' weights.
 
-    Args:
-        norms: of gradients.
-        weights: of samples, by client.
-        noise: the relative error of one norm.
-        exact: whether these are all samples.
+    `noise` is the relative error of one norm, `exact` tells that these are all samples.
     """
     suprema = norms.max(axis=2)
     squares = np.einsum("cs,cs->c", weights, suprema**2)

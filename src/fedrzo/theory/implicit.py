@@ -1,7 +1,5 @@
 """Theorem 2: FedRZO_bl on a bilevel or minimax problem; the implicit function that it minimises."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,17 +12,11 @@ from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_opt
 
 @dataclass(frozen=True)
 class LowerCase:
-    """One of Remark 4's three lower-level methods.
+    """One of Remark 4's three lower-level methods."""
 
-    Attributes:
-        rounds: communications in the last upper round's call; both points x+v and x-v travel in them.
-        total_rounds: communications of all calls of a run, without the upper level's own R; for LFD at most so many.
-        order: Table 3's total in m and K, up to constants.
-    """
-
-    rounds: int
-    total_rounds: int
-    order: float
+    rounds: int  # communications in the last upper round's call; both points x+v and x-v travel in them
+    total_rounds: int  # communications of all calls of a run, without the upper level's own R; for LFD at most so many
+    order: float  # Table 3's total in m and K, up to constants
 
 
 @dataclass(frozen=True, repr=False)

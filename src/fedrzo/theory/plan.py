@@ -1,7 +1,5 @@
 """What a theorem prescribes, and the search for the iterations that a target takes."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable, Mapping
@@ -68,27 +66,21 @@ class Plan:
     def __repr__(self) -> str:
         target = "" if self.epsilon is None else f" for E||grad||^2 <= {self.epsilon:.4g}"
         capped = "" if self.prescribed <= self.stepsize else f" (prescribed {self.prescribed:.4g})"
+        limits = ", ".join(f"{name} {value:.3g}" for name, value in self.limits.items())
+        within = "at most" if self.admissible else "NOT at most"
         lines = [
             f"{self.method}: m = {self.clients}, n = {self.dim}, eta = {self.smoothing:g}",
             f"iterations   {self.iterations:,}{target}",
-            f"stepsize     {self.stepsize:.4g}{capped}, {'at most' if self.admissible else 'NOT at most'} {_shown(self.limits)}",
+            f"stepsize     {self.stepsize:.4g}{capped}, {within} {self.limit:.4g} ({limits})",
             f"local steps  {self.local_steps:,}",
             f"rounds       {self.rounds:,}",
             *self._more(),
-            f"bound        {self.bound:.4g} = {_sum(self.terms)}",
+            f"bound        {self.bound:.4g} = {' + '.join(f'{value:.3g} ({name})' for name, value in self.terms.items())}",
         ]
         return "\n".join(lines)
 
     def _more(self) -> list[str]:
         return []
-
-
-def _shown(limits: Mapping[str, float]) -> str:
-    return f"{min(limits.values()):.4g} ({', '.join(f'{name} {value:.3g}' for name, value in limits.items())})"
-
-
-def _sum(terms: Mapping[str, float]) -> str:
-    return " + ".join(f"{value:.3g} ({name})" for name, value in terms.items())
 
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -99,12 +91,7 @@ def solve(
 ) -> AnyPlan:
     """Return the plan for a budget, or for the first number of iterations at which the bound meets a target.
 
-    Args:
-        at: the plan for a number of iterations.
-        budget: that number.
-        epsilon: or the target.
-        gap: which a target needs.
-        given: whether the caller chose the step size or H, so that no number of iterations need reach a target.
+    `given` tells that the caller chose the step size or H, so that no number of iterations need reach a target.
     """
     if (budget is None) == (epsilon is None):
         found = "neither" if budget is None else "both"

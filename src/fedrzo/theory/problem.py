@@ -1,8 +1,5 @@
 """The theorem for a given problem, with estimated constants where none are given."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from typing import Any
 
 from fedrzo.errors import InputError, nearest
@@ -14,7 +11,6 @@ from fedrzo.theory.implicit import bilevel
 from fedrzo.theory.plan import Plan
 from fedrzo.theory.single import nonsmooth
 
-SMOOTHING = 0.1
 TINY = 1e-6  # the Lipschitz constant of a loss that is flat wherever it was looked at
 NEEDED = {
     "nonsmooth": ("lipschitz", "dissimilarity"),
@@ -27,13 +23,7 @@ OPTIONS = ("budget", "epsilon", "gap", "stepsize", "local_steps", "inexactness")
 
 @checked_signature(seed="key")
 def for_problem(
-    problem: Problem,
-    smoothing: float = SMOOTHING,
-    *,
-    radius: float = 1.0,
-    key: int = 0,
-    warn: bool = True,
-    **given: Any,
+    problem: Problem, smoothing: float = 0.1, *, radius: float = 1.0, key: int = 0, warn: bool = True, **given: Any
 ) -> Plan:
     """Return what the theorem for this class of problems prescribes, with estimated constants where none are given.
 
@@ -66,11 +56,9 @@ def for_problem(
 
 def _careful(found: Estimates) -> dict[str, Any]:
     """Return one number for each constant."""
-    b1, b2 = found.dissimilarity
-    values: dict[str, Any] = {"lipschitz": max(found.lipschitz.high, TINY), "dissimilarity": (b1.high, b2.high)}
-    for name in ("lipschitz_y", "smoothness", "distance"):
-        interval = getattr(found, name)
-        if interval is not None:
+    values: dict[str, Any] = {"dissimilarity": tuple(interval.high for interval in found.dissimilarity)}
+    for name in ("lipschitz", "lipschitz_y", "smoothness", "distance"):
+        if (interval := getattr(found, name)) is not None:
             values[name] = max(interval.high, TINY)
     if found.modulus is not None:
         values["modulus"] = found.modulus.low or found.modulus.high
@@ -78,26 +66,3 @@ def _careful(found: Estimates) -> dict[str, Any]:
         # y(x) itself was looked at: the ratio L_xy/mu that the theorem uses comes out as what was found there.
         values["cross_lipschitz"] = max(found.solution_lipschitz.high, TINY) * values["modulus"]
     return values
-
-
-def prescribed(
-    method: type,
-    problem: Problem,
-    budget: int,
-    smoothing: float,
-    constants: Mapping[str, Any] | None,
-    fields: dict[str, Any],
-) -> Any:
-    """Return a method of the FedRZO family with the prescribed step size and local steps; behind its `from_theory`."""
-    if not isinstance(problem, method.solves):  # type: ignore[attr-defined]
-        wanted = " or ".join(kind.__name__ for kind in method.solves)  # type: ignore[attr-defined]
-        raise InputError(f"problem: found {type(problem).__name__}; {method.__name__} solves {wanted}")
-    if constants is not None and not isinstance(constants, Mapping):
-        raise InputError(f'constants: found {type(constants).__name__}; pass a mapping, such as {{"lipschitz": 1.0}}')
-    for name in ("stepsize", "local_steps", "epsilon", "budget", "smoothing"):
-        if name in (constants or {}) or name in fields:
-            raise InputError(
-                f"{name}: found among constants or fields; the theorem prescribes it for a budget and a smoothing: leave it out"
-            )
-    found = for_problem(problem, smoothing, budget=budget, **(constants or {}))
-    return method(stepsize=found.stepsize, smoothing=found.smoothing, local_steps=found.local_steps, **fields)

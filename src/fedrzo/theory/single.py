@@ -1,7 +1,5 @@
 """Propositions 1 and 2: FedRZO_nn on a nonsmooth, nonconvex problem, and what its stationary points are worth."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -56,45 +54,31 @@ def nonsmooth(
     gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
     steps_given = None if local_steps is None else whole(local_steps, "local_steps")
 
+    rough, constrained = L0 * math.sqrt(n), b1 > 0 or b2 > 0
+
     def at(K: int) -> Plan:
         prescribed, H = prescribe(m, n, eta, L0, K)
         H = H if steps_given is None else steps_given
-        limits = limits_of(n, eta, L0, b1, b2, H)
+        limits = {"descent": eta / (4 * (rough + constrained)), "consensus": 1 / (4 * H)}
+        if constrained:
+            limits["consensus"] = min(1 / (4 * H), eta / (2 * H))
+        if b2 > 0:
+            limits["dissimilarity"] = eta / (12 * math.sqrt(3) * b2 * (rough + 1) * H)
         gamma = min(prescribed, *limits.values()) if gamma_given is None else gamma_given
-        terms = terms_of(m, n, eta, L0, b1, b2, H, gamma, K, gap)
+        drift = 72 * (H * gamma * (rough + 1) / eta) ** 2
+        terms = {
+            "gap": math.nan if gap is None else 8 * gap / (gamma * (K + 1)),
+            "variance": 64 * LEVY * gamma * (rough + constrained) * L0**2 * n / (eta * m),
+            "drift": drift * 8 * LEVY * (4 * b2**2 + 1) * L0**2 * n,
+        }
+        if b1 > 0:
+            terms["dissimilarity"] = drift * b1**2 / eta**2
         constants = {"L0": L0, "B1": b1, "B2": b2}
         return Plan(
             "FedRZO_nn", m, n, eta, K, H, math.ceil(K / H), prescribed, limits, gamma, terms, epsilon, constants
         )  # fmt: skip
 
     return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
-
-
-def limits_of(n: int, eta: float, L0: float, b1: float, b2: float, H: int) -> dict[str, float]:
-    """Return the conditions on gamma in Proposition 1 (i), corrected as `nonsmooth` says."""
-    rough, constrained = L0 * math.sqrt(n), b1 > 0 or b2 > 0
-    limits = {"descent": eta / (4 * (rough + constrained)), "consensus": 1 / (4 * H)}
-    if constrained:
-        limits["consensus"] = min(1 / (4 * H), eta / (2 * H))
-    if b2 > 0:
-        limits["dissimilarity"] = eta / (12 * math.sqrt(3) * b2 * (rough + 1) * H)
-    return limits
-
-
-def terms_of(
-    m: int, n: int, eta: float, L0: float, b1: float, b2: float, H: int, gamma: float, K: int, gap: float | None
-) -> dict[str, float]:
-    """Return the right-hand side of the error bound, Proposition 1 (i), corrected as `nonsmooth` says."""
-    rough, constrained = L0 * math.sqrt(n), b1 > 0 or b2 > 0
-    drift = 72 * (H * gamma * (rough + 1) / eta) ** 2
-    terms = {
-        "gap": math.nan if gap is None else 8 * gap / (gamma * (K + 1)),
-        "variance": 64 * LEVY * gamma * (rough + constrained) * L0**2 * n / (eta * m),
-        "drift": drift * 8 * LEVY * (4 * b2**2 + 1) * L0**2 * n,
-    }
-    if b1 > 0:
-        terms["dissimilarity"] = drift * b1**2 / eta**2
-    return terms
 
 
 @checked_signature()

@@ -4,8 +4,6 @@ Where a loss can be differentiated its gradient is taken; a black box, and an im
 orthonormal basis, or part of one where there are many variables.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 
@@ -26,52 +24,25 @@ STEP = 1e-3  # of the radius: of a difference
 
 
 class Slopes(NamedTuple):
-    """What was found.
+    """What was found; the first four by client, sample and point."""
 
-    Attributes:
-        norms: of gradients in x, by client, sample and point.
-        weights: of each client's samples; they sum to one.
-        noise: the relative error of a norm that comes from part of a basis.
-        exact: whether all samples and all clients were looked at.
-        norms_y: of gradients in y, likewise, where there is a lower level.
-        solution: the norm of the derivative of y(x), likewise, where y is common to all clients.
-        distances: ||y(x, xi) - y0||^2, likewise, where it is not.
-    """
-
-    norms: np.ndarray
-    weights: np.ndarray
-    noise: float
-    exact: bool
-    norms_y: np.ndarray | None = None
-    solution: np.ndarray | None = None
-    distances: np.ndarray | None = None
+    norms: Any  # of gradients in x
+    norms_y: Any = None  # of gradients in y, where there is a lower level
+    solution: Any = None  # the norm of the derivative of y(x), where y is common to all clients
+    distances: Any = None  # ||y(x, xi) - y0||^2, where it is not
+    weights: Any = None  # of each client's samples; they sum to one
+    noise: Any = None  # the relative error of a norm that comes from part of a basis
+    exact: Any = None  # whether all samples and all clients were looked at
 
 
 class Place(NamedTuple):
-    """Where it is looked.
+    """Where it is looked."""
 
-    Attributes:
-        points: one per row.
-        around: of each point, those that a step along each direction leads to, then those the other way.
-        directions: orthonormal, one per row; none where there are gradients.
-        step: of a difference.
-        radius: how far points are from the first.
-    """
-
-    points: jax.Array
-    around: jax.Array
-    directions: jax.Array
-    step: jax.Array
-    radius: jax.Array
-
-
-class Found(NamedTuple):
-    """What one sample shows, by point; see `Slopes`."""
-
-    norms: Any
-    norms_y: Any = None
-    solution: Any = None
-    distances: Any = None
+    points: jax.Array  # one per row
+    around: jax.Array  # of each point, those that a step along each direction leads to, then those the other way
+    directions: jax.Array  # orthonormal, one per row; none where there are gradients
+    step: jax.Array  # of a difference
+    radius: jax.Array  # how far points are from the first
 
 
 def slopes(problem: Problem, points: np.ndarray, radius: float, key: int) -> Slopes:
@@ -85,42 +56,27 @@ def slopes(problem: Problem, points: np.ndarray, radius: float, key: int) -> Slo
     seeds = jax.random.split(jax.random.key(key), samples)
     blind = problem.hierarchical or is_blackbox(problem.loss_fn)
     used = min(n, DIRECTIONS) if blind else 0
-    directions = _basis(n, used, key)
+    # Orthonormal rows, drawn at random.
+    directions = np.linalg.qr(np.random.default_rng(key + 1).normal(size=(n, used)))[0].T if used else np.zeros((0, n))
     step = STEP * radius * (1 if problem.dtype == np.float64 else 10)
     at = jnp.asarray(points, problem.dtype)
     around = jnp.concatenate([at[:, None] + step * directions, at[:, None] - step * directions], axis=1)
     place = Place(at, around, jnp.asarray(directions), jnp.asarray(step), jnp.asarray(radius))
     noise = 0.0 if used == n or not blind else float(np.sqrt(0.5 / used))
-    if blind:
-        found, weights = _differences(problem, place, clients, seeds, stored)
-    else:
-        norms, weights = _gradients(problem, place, clients, seeds, stored)
-        found = Found(norms)
-    of_norms, *more = (None if part is None else np.asarray(part, np.float64) for part in found)
-    assert of_norms is not None
-    return Slopes(of_norms, np.asarray(weights, np.float64), noise, exact, *more)
-
-
-def _basis(n: int, used: int, key: int) -> np.ndarray:
-    """Return orthonormal rows, drawn at random."""
-    if used == 0:
-        return np.zeros((0, n))
-    return np.linalg.qr(np.random.default_rng(key + 1).normal(size=(n, used)))[0].T
-
-
-def _singles(problem: Problem, i: Any, seeds: jax.Array, stored: bool) -> tuple[Any, jax.Array]:
-    """Return a client's samples as batches of one, and their weights: all of them where they are few, else drawn."""
-    if stored:
-        return problem.data.chunk(i, 0)  # type: ignore[union-attr]
-    drawn = jax.vmap(lambda key: Client.of(problem, i).sample(key, 1))(seeds)
-    return drawn, jnp.full(len(seeds), 1.0 / len(seeds))
+    found, weights = (_differences if blind else _gradients)(problem, place, clients, seeds, stored)
+    found, weights = jax.tree.map(lambda part: np.asarray(part, np.float64), (found, weights))
+    return found._replace(weights=weights, noise=noise, exact=exact)
 
 
 def _over_clients(problem: Problem, clients: Any, seeds: jax.Array, stored: bool, one: Any) -> Any:
-    """Apply a function to each sample of each client; returns its values and the samples' weights."""
+    """Apply a function to each sample of each client, all of them where they are few, else drawn; return values and weights."""
 
     def client(i: Any) -> Any:
-        batches, weights = _singles(problem, i, seeds, stored)
+        if stored:
+            batches, weights = problem.data.chunk(i, 0)  # type: ignore[union-attr]
+        else:
+            batches = jax.vmap(lambda key: Client.of(problem, i).sample(key, 1))(seeds)
+            weights = jnp.full(len(seeds), 1.0 / len(seeds))
         return jax.vmap(one)(batches), weights
 
     return jax.lax.map(client, jnp.asarray(clients))
@@ -134,10 +90,10 @@ def _differenced(values: jax.Array, place: Place) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnames="stored")
-def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[jax.Array, jax.Array]:
+def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Slopes, jax.Array]:
     """Return the norms of gradients, and the samples' weights."""
 
-    def one(single: Any) -> jax.Array:
+    def one(single: Any) -> Slopes:
         def norm(x: jax.Array) -> tuple[jax.Array, jax.Array]:
             gradient = jax.grad(problem.value)(x, single)
             return jnp.linalg.norm(gradient), gradient
@@ -145,31 +101,31 @@ def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored:
         norms, gradients = jax.lax.map(norm, place.points)
         # One more point, uphill from the centre: there a convex loss is steepest.
         up = gradients[0] / jnp.maximum(norms[0], jnp.finfo(norms.dtype).tiny)
-        return jnp.append(norms, norm(place.points[0] + place.radius.astype(up.dtype) * up)[0])
+        return Slopes(jnp.append(norms, norm(place.points[0] + place.radius.astype(up.dtype) * up)[0]))
 
     return _over_clients(problem, clients, seeds, stored, one)
 
 
 @functools.partial(jax.jit, static_argnames="stored")
-def _differences(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Found, jax.Array]:
+def _differences(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Slopes, jax.Array]:
     """Return the same by differences, with what the lower level shows, and the samples' weights."""
     points, count = place.points, len(place.points)
     # All points together: one solve to compile.
     solved = problem.solved_at(jnp.concatenate([points, place.around.reshape(-1, points.shape[1])]))
 
-    def one(single: Any) -> Found:
+    def one(single: Any) -> Slopes:
         values, y = solved(single)
         norms = _differenced(values[count:].reshape(place.around.shape[:2]), place)
         if y is None:
-            return Found(norms)
+            return Slopes(norms)
         y = y.reshape(len(y), -1)
         batch = problem.alone(single)
         norms_y = jax.vmap(lambda x, y: _norm_in_y(problem, x, y, batch))(points, y[:count])
         if problem.lower_solved_by == BY_CLIENTS:
-            return Found(norms, norms_y, distances=jnp.sum((y[:count] - problem.start_below) ** 2, axis=-1))
+            return Slopes(norms, norms_y, distances=jnp.sum((y[:count] - problem.start_below) ** 2, axis=-1))
         plus, minus = jnp.split(y[count:].reshape(*place.around.shape[:2], -1), 2, axis=1)
         solution = jax.vmap(lambda matrix: jnp.linalg.norm(matrix, 2))((plus - minus) / (2 * place.step))
-        return Found(norms, norms_y, solution)
+        return Slopes(norms, norms_y, solution)
 
     return _over_clients(problem, clients, seeds, stored, one)
 

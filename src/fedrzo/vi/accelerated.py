@@ -1,8 +1,6 @@
 """Extragradient steps with Anderson acceleration, safeguarded: few steps as a rule, O(kappa) at worst, up to logarithms."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +8,8 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
-from fedrzo.vi.base import Map, Solution, Solver, answer, optional, reached, residual_of_step
+from fedrzo.support.fields import checked
+from fedrzo.vi.base import Map, Solution, Solver, answer, optional, optional_whole, reached, residual_of_step
 
 # A guess must bring the length of a step below this fraction of the shortest so far. So there are at most
 # log(1/tolerance)/log(1/0.9) accepted guesses, and between them plain extragradient steps, with their own guarantee.
@@ -55,22 +54,17 @@ class Accelerated(Solver):
         max_steps: give up after so many evaluations of the map.
     """
 
-    tolerance: Any = 1e-8
-    memory: int = field(default=8, metadata={"static": True})
-    max_steps: Any = 100_000
+    tolerance: float = checked(optional, default=1e-8)
+    memory: int = checked(optional_whole, default=8, static=True)
+    max_steps: int = checked(optional_whole, default=100_000)
 
     def __post_init__(self) -> None:
-        self._store(
-            tolerance=optional(self.tolerance, "solver: tolerance"),
-            memory=optional(self.memory, "solver: memory", whole=True),
-            max_steps=optional(self.max_steps, "solver: max_steps", whole=True),
-        )
+        super().__post_init__()
         if None in (self.tolerance, self.memory, self.max_steps):
             raise InputError("solver: found None; fz.vi.Accelerated needs tolerance, memory and max_steps")
 
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """See `Solver.solve`."""
-        del k
         y0 = set.project(y0)
         zeros = jnp.zeros((self.memory, y0.size), y0.dtype)
         far, no, yes = jnp.asarray(jnp.inf, y0.dtype), jnp.int32(0), jnp.bool_(True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Pytree, Set
+from fedrzo.support.fields import check_fields
 
 Map = Callable[[jax.Array], jax.Array]
 
@@ -37,6 +38,9 @@ class Solver(Pytree):
 
     A solver defines `solve`, and `check` where its settings can be wrong for a problem.
     """
+
+    def __post_init__(self) -> None:
+        check_fields(self, "solver: ")
 
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """Solve VI(set, map).
@@ -97,16 +101,22 @@ def reached(y: jax.Array, residual: jax.Array, mu: Any, tolerance: Any) -> jax.A
     return ~(residual > tolerance * jnp.where(mu > 0, mu, 1) * jnp.maximum(1, jnp.linalg.norm(y)))
 
 
-def optional(value: Any, argument: str, whole: bool = False) -> Any:
+def optional(value: Any, argument: str) -> Any:
     """Return a positive number, or None; traced values are left alone."""
+    return _positive(value, argument, "a positive number", float)
+
+
+def optional_whole(value: Any, argument: str) -> Any:
+    """Return a positive whole number, or None; traced values are left alone."""
+    return _positive(value, argument, "a positive whole number", int)
+
+
+def _positive(value: Any, argument: str, wanted: str, kind: Callable[[Any], Any]) -> Any:
     if value is None or isinstance(value, jax.Array | jax.core.Tracer):
         return value
-    kind = "a positive whole number" if whole else "a positive number"
-    if isinstance(value, bool | str) or np.ndim(value) != 0 or not np.isfinite(value) or not value > 0:
-        raise InputError(f"{argument}: found {value!r}; pass {kind}, or None")
-    if whole and value != int(value):
-        raise InputError(f"{argument}: found {value!r}; pass {kind}, or None")
-    return int(value) if whole else float(value)
+    if isinstance(value, bool | str) or np.ndim(value) != 0 or not 0 < value < np.inf or kind(value) != value:
+        raise InputError(f"{argument}: found {value!r}; pass {wanted}, or None")
+    return kind(value)
 
 
 def needed_tau(mu: Any, L: Any) -> Any:

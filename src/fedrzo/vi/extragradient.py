@@ -1,7 +1,5 @@
 """The extragradient method of Korpelevich (1976)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +8,8 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
-from fedrzo.vi.base import Map, Solution, Solver, answer, optional, reached, residual_of_step
+from fedrzo.support.fields import checked
+from fedrzo.vi.base import Map, Solution, Solver, answer, optional, optional_whole, reached, residual_of_step
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,35 +23,27 @@ class Extragradient(Solver):
         max_steps: give up after so many.
     """
 
-    stepsize: Any = None
-    tolerance: Any = 1e-8
-    steps: Any = None
-    max_steps: Any = 1_000_000
+    stepsize: float | None = checked(optional, default=None)
+    tolerance: float | None = checked(optional, default=1e-8)
+    steps: int | None = checked(optional_whole, default=None)
+    max_steps: int | None = checked(optional_whole, default=1_000_000)
 
     def __post_init__(self) -> None:
-        self._store(
-            stepsize=optional(self.stepsize, "solver: stepsize"),
-            tolerance=optional(self.tolerance, "solver: tolerance"),
-            steps=optional(self.steps, "solver: steps", whole=True),
-            max_steps=optional(self.max_steps, "solver: max_steps", whole=True),
-        )
+        super().__post_init__()
         if self.tolerance is None and self.steps is None:
             raise InputError("solver: found neither tolerance nor steps; pass one of them")
 
     def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
         """Take one step: two evaluations of the map."""
-        del mu
         alpha = self.alpha(L)
         return set.project(y - alpha * foresee(map, set, y, alpha)[1])
 
     def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
         """Return the stepsize, and half as many steps as evaluations of the map."""
-        del mu, k
-        return self.alpha(L), max(self.steps // 2, 1)
+        return self.alpha(L), max((self.steps or 0) // 2, 1)
 
     def longest(self, mu: float, L: float) -> tuple[str, float]:
         """Return the stepsize below which the method converges."""
-        del mu
         return "1/L", 1 / L
 
     def alpha(self, L: Any) -> Any:
@@ -61,7 +52,6 @@ class Extragradient(Solver):
 
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """See `Solver.solve`. The answer is the last foreseen point, which lies in Y and whose residual is known."""
-        del k
         alpha = self.alpha(L)
 
         def step(carry: Any) -> Any:

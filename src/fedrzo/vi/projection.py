@@ -1,7 +1,5 @@
 """The projection method: the paper's Algorithm 5."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,18 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
-from fedrzo.vi.base import Map, Solution, Solver, answer, needed_tau, optional, reached, residual_of_step
+from fedrzo.support.fields import checked
+from fedrzo.vi.base import (
+    Map,
+    Solution,
+    Solver,
+    answer,
+    needed_tau,
+    optional,
+    optional_whole,
+    reached,
+    residual_of_step,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,22 +38,16 @@ class Projection(Solver):
         max_steps: give up after so many, where a tolerance is given.
     """
 
-    stepsize: Any = None
-    tau: Any = None
-    tolerance: Any = None
-    steps: Any = None
-    max_steps: Any = 100_000
+    stepsize: float | None = checked(optional, default=None)
+    tau: float | None = checked(optional, default=None)
+    tolerance: float | None = checked(optional, default=None)
+    steps: int | None = checked(optional_whole, default=None)
+    max_steps: int | None = checked(optional_whole, default=100_000)
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.tau, self.tolerance, self.steps)) > 1:
             raise InputError("solver: found more than one of tau, tolerance and steps; pass one")
-        self._store(
-            stepsize=optional(self.stepsize, "solver: stepsize"),
-            tau=optional(self.tau, "solver: tau"),
-            tolerance=optional(self.tolerance, "solver: tolerance"),
-            steps=optional(self.steps, "solver: steps", whole=True),
-            max_steps=optional(self.max_steps, "solver: max_steps", whole=True),
-        )
+        super().__post_init__()
 
     def check(self, mu: float, L: float) -> None:
         """Refuse a default stepsize that mu does not allow; warn of a tau below the theory's."""
@@ -89,14 +92,8 @@ class Projection(Solver):
         if self.tolerance is not None:
             return self._to_tolerance(map, set, y0, mu, alpha)
         steps = self.count(mu, L, k)
-
-        def step(t: Any, y: jax.Array) -> jax.Array:
-            del t
-            return set.project(y - alpha * map(y))  # line 4
-
-        before = jax.lax.fori_loop(
-            0, steps - 1, step, y0
-        )  # line 3; the last step apart, since its length tells the error
+        # Line 3; the last step apart, since its length tells the error.
+        before = jax.lax.fori_loop(0, steps - 1, lambda t, y: self.advance(map, set, y, mu, L), y0)
         g = map(before)
         y = set.project(before - alpha * g)
         return answer(y, residual_of_step(before, g, y, map(y), alpha), mu, steps)  # line 6

@@ -1,7 +1,5 @@
 """Estimates of a map's modulus of strong monotonicity and Lipschitz constant, from its derivative at some points."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,12 +23,7 @@ def measure(map: Callable[..., jax.Array], points: Any, *arguments: Any) -> Cons
     """Measure the constants of `map(y, *arguments)` in y at some points: the least mu there, and the largest L.
 
     mu is the least eigenvalue of the Jacobian's symmetric part, L the Jacobian's norm. Of an affine map these are the
-    constants themselves; of another one, mu can only be less elsewhere and L more.
-
-    Args:
-        map: JAX-traceable.
-        points: flat vectors.
-        arguments: pytrees that the map takes besides; new values of them compile nothing new.
+    constants themselves; of another one, mu can only be less elsewhere and L more. New arguments compile nothing new.
     """
     one = _dense if len(points[0]) <= DENSE else _by_products
     found = [one(map, y, arguments) for y in points]
