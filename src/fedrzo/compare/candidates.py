@@ -31,15 +31,10 @@ SAME = {"LocalSGD": "FedAvg", "LFD": "FedAvg"}
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A method with its settings.
+    """A method with its settings."""
 
-    Attributes:
-        name: its label.
-        method: with the middle of the grid as its stepsize.
-    """
-
-    name: str
-    method: Method
+    name: str  # its label
+    method: Method  # with the middle of the grid as its stepsize
 
     @property
     def grid(self) -> list[float]:
@@ -50,15 +45,10 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a problem says about sensible settings.
+    """What a problem says about sensible settings."""
 
-    Attributes:
-        problem: what to solve.
-        batch_size: samples per loss value.
-    """
-
-    problem: Any
-    batch_size: int
+    problem: Any  # what to solve
+    batch_size: int  # samples per loss value
 
     @classmethod
     def of(cls, problem: Any) -> Setting:

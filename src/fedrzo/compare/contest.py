@@ -40,25 +40,15 @@ AT_X, AT_PROJECTION = "loss", "loss_feasible"  # columns of a history
 
 @dataclasses.dataclass
 class Contest:
-    """One method's way through a comparison.
+    """One method's way through a comparison."""
 
-    Attributes:
-        candidate: the method.
-        problem: what is solved.
-        cap: rounds that it may not exceed.
-        per_round: what a round costs, by a short trial.
-        tried: the loss of each stepsize.
-        stepsize: the winner.
-        histories: per budget, one per seed.
-    """
-
-    candidate: Candidate
-    problem: Any
-    cap: int
-    per_round: dict[str, float] = dataclasses.field(default_factory=dict)
-    tried: dict[float, float] = dataclasses.field(default_factory=dict)
-    stepsize: float = math.nan
-    histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)
+    candidate: Candidate  # the method
+    problem: Any  # what is solved
+    cap: int  # rounds that it may not exceed
+    per_round: dict[str, float] = dataclasses.field(default_factory=dict)  # what a round costs, by a short trial
+    tried: dict[float, float] = dataclasses.field(default_factory=dict)  # the loss of each stepsize
+    stepsize: float = math.nan  # the winner
+    histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)  # per budget, one per seed
 
     @property
     def limit(self) -> float:

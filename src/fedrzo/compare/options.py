@@ -15,25 +15,15 @@ from fedrzo.support.files import check_writable
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line.
+    """The options of the command line."""
 
-    Attributes:
-        problem: a name of the zoo, a user's FILE.py, or what a benchmark of a fixed problem calls it.
-        seeds: how many runs of each setting.
-        budget: loss evaluations over all clients; None for the default.
-        seed: the first of the seeds.
-        out: a folder for tables, figures and numbers.
-        quick: do less.
-        progress: say on standard error what is going on.
-    """
-
-    problem: str
-    seeds: int
-    budget: int | None = None
-    seed: int = 0
-    out: Path | None = None
-    quick: bool = False
-    progress: bool = True
+    problem: str  # a name of the zoo, a user's FILE.py, or what a benchmark of a fixed problem calls it
+    seeds: int  # how many runs of each setting
+    budget: int | None = None  # loss evaluations over all clients; None for the default
+    seed: int = 0  # the first of the seeds
+    out: Path | None = None  # a folder for tables, figures and numbers
+    quick: bool = False  # do less
+    progress: bool = True  # say on standard error what is going on
 
     def check(self) -> None:
         """Refuse what makes no sense; last, so that nothing is left behind, see that the folder can be written in."""

@@ -42,20 +42,14 @@ class Event(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What every engine carries from round to round beside a method's state.
+    """What every engine carries from round to round beside a method's state."""
 
-    Attributes:
-        x_random: x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random
-            iterate k*, which falls inside a round and never reaches a server.
-        random_round: which synchronisation that was.
-        first_failed_round: the first round that left a state which cannot be gone on from, or -1.
-        x_good: the last x before that.
-    """
-
+    # x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random iterate k*, which falls
+    # inside a round and never reaches a server
     x_random: jax.Array
-    random_round: jax.Array
-    first_failed_round: jax.Array
-    x_good: jax.Array
+    random_round: jax.Array  # which synchronisation that was
+    first_failed_round: jax.Array  # the first round that left a state which cannot be gone on from, or -1
+    x_good: jax.Array  # the last x before that
 
     @classmethod
     def start(cls, x: jax.Array) -> Progress:

@@ -29,23 +29,14 @@ def duration(minutes: float) -> str:
 
 @dataclasses.dataclass
 class Reproduction:
-    """One reproduction at work.
+    """One reproduction at work."""
 
-    Attributes:
-        name: as in `fedrzo reproduce NAME`.
-        quick: whether to do the short version.
-        seed: the first one.
-        out: the folder of all reproductions; each has a sub-folder in it. None keeps nothing.
-        data: the folder of the data sets, where they are not in the usual places.
-        progress: whether to say on standard error what is going on.
-    """
-
-    name: str
-    quick: bool = False
-    seed: int = 0
-    out: Path | None = None
-    data: str | None = None
-    progress: bool = True
+    name: str  # as in `fedrzo reproduce NAME`
+    quick: bool = False  # whether to do the short version
+    seed: int = 0  # the first one
+    out: Path | None = None  # the folder of all reproductions; each has a sub-folder in it. None keeps nothing
+    data: str | None = None  # the folder of the data sets, where they are not in the usual places
+    progress: bool = True  # whether to say on standard error what is going on
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()

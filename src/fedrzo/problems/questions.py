@@ -51,6 +51,8 @@ class Questions:
     data: Data
     layout: Layout
     x0: np.ndarray
+    test: PyTree
+    metrics: tuple[tuple[str, Callable], ...]
 
     theorem: ClassVar[str] = "nonsmooth"  # the function of `fz.theory` that prescribes steps
     usual: ClassVar[str] = "FedRZOnn"  # the method to take where none is named
@@ -97,6 +99,15 @@ class Questions:
     def value(self, x: jax.Array, batch: PyTree) -> jax.Array:
         """Return the loss of one batch at a flat x."""
         return self.loss_fn(self.layout.unravel(x), batch)
+
+    def on_test(self, *point: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored on the test batch, at a flat x, and a flat y where there is one lower level for all."""
+        if self.test is None:
+            return {}
+        trees = [layout.unravel(part) for layout, part in zip(self.layouts.values(), point, strict=False)]
+        loss: Callable[..., jax.Array] = self.value
+        metrics = {name: jnp.asarray(metric(*trees, self.test)) for name, metric in self.metrics}
+        return {"test_loss": loss(*point, self.test)} | metrics
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array | None]]:
         """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it, if any.

@@ -49,33 +49,19 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The mean over the seeds of one setting, with its 95 % band, or with the runs themselves where they are few.
+    """The mean over the seeds of one setting, with its 95 % band, or with the runs themselves where they are few."""
 
-    Attributes:
-        label: its name.
-        colour: on a white page.
-        dark_colour: on a black one.
-        dash: its style, one of `DASHES`.
-        seeds: how many runs it is the mean of.
-        diverged: how many of them are not finite at the end. The mean stops where the first of them does.
-        costs: for each axis, in its unit, the mean over the runs.
-        mean: of the metric; NaN where a run is not finite.
-        low: of the band; of few runs, the lowest.
-        high: of the band; of few runs, the highest.
-        runs: the metric of each run, where they are several, but too few for a band.
-    """
-
-    label: str
-    colour: str
-    dark_colour: str
-    dash: tuple[float, ...]
-    seeds: int
-    diverged: int
-    costs: dict[str, np.ndarray]
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    runs: tuple[np.ndarray, ...] = ()
+    label: str  # its name
+    colour: str  # on a white page
+    dark_colour: str  # on a black one
+    dash: tuple[float, ...]  # its style, one of `DASHES`
+    seeds: int  # how many runs it is the mean of
+    diverged: int  # how many of them are not finite at the end. The mean stops where the first of them does
+    costs: dict[str, np.ndarray]  # for each axis, in its unit, the mean over the runs
+    mean: np.ndarray  # of the metric; NaN where a run is not finite
+    low: np.ndarray  # of the band; of few runs, the lowest
+    high: np.ndarray  # of the band; of few runs, the highest
+    runs: tuple[np.ndarray, ...] = ()  # the metric of each run, where they are several, but too few for a band
 
     @property
     def banded(self) -> bool:
@@ -90,23 +76,16 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A metric against its costs.
+    """A metric against its costs."""
 
-    Attributes:
-        metric: its name, as it is written.
-        log: whether the metric's axis starts out logarithmic.
-        positive: whether it can be.
-        axes: the costs.
-        curves: what is drawn.
-        limits: of the metric's axis, where some curves leave the picture; None where all of them fit.
-    """
-
-    metric: str
-    log: bool
-    positive: bool
-    axes: list[Axis]
-    curves: list[Curve]
-    limits: tuple[float, float] | None
+    metric: str  # its name, as it is written
+    log: bool  # whether the metric's axis starts out logarithmic
+    positive: bool  # whether it can be
+    axes: list[Axis]  # the costs
+    curves: list[Curve]  # what is drawn
+    limits: (
+        tuple[float, float] | None
+    )  # of the metric's axis, where some curves leave the picture; None where all of them fit
 
     @property
     def metric_label(self) -> str:

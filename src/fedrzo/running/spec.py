@@ -48,15 +48,10 @@ RUN_KEYS = ("rounds", "seed", "clients_per_round", "eval_every", "engine")
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """An experiment in plain values. All names in it are checked as it is made, so that work never starts on a typo.
+    """An experiment in plain values. All names in it are checked as it is made, so that work never starts on a typo."""
 
-    Attributes:
-        table: the content of the TOML file.
-        label: what a variant is called in tables and figures; empty if the spec is not a variant.
-    """
-
-    table: Table
-    label: str = ""
+    table: Table  # the content of the TOML file
+    label: str = ""  # what a variant is called in tables and figures; empty if the spec is not a variant
 
     def __post_init__(self) -> None:
         _check_keys(self.table, ("title", *TABLES, "variant"), "", "no such table")

@@ -30,17 +30,14 @@ class FederationError(FedrzoError):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How many clients may be missing, for how long they are waited for, and what is too large.
+    """How many clients may be missing, for how long they are waited for, and what is too large."""
 
-    Args:
-        timeout: seconds to wait for the replies to one message; None waits for as long as clients live.
-        min_clients: a call that fewer answer stops the run; one at least.
-        max_reply_ratio: refuse a reply whose norm is more than so many times the median of all replies to the same message;
-            None refuses none. Three replies at least are needed to tell.
-    """
-
-    timeout: float | None = None
-    min_clients: int = 1
+    timeout: float | None = (
+        None  # seconds to wait for the replies to one message; None waits for as long as clients live
+    )
+    min_clients: int = 1  # a call that fewer answer stops the run; one at least
+    # refuse a reply whose norm is more than so many times the median of all replies to the same message; None refuses none.
+    # Three replies at least are needed to tell
     max_reply_ratio: float | None = None
 
     def __post_init__(self) -> None:
@@ -52,26 +49,18 @@ class Rules:
             raise InputError(f"max_reply_ratio: found {self.max_reply_ratio!r}; pass a number above 1, or None")
 
 
+@dataclasses.dataclass(eq=False)
 class Intake:
-    """Takes the replies to one message.
+    """Takes the replies to one message."""
 
-    Args:
-        message: what was asked.
-        ids: who was asked.
-        expected: what a reply's value looks like: a pytree of shapes and types.
-        types: the named tuples that may be in it.
-        rules: what is refused.
-    """
+    message: Message  # what was asked
+    asked: Sequence[int]  # who was asked
+    expected: PyTree  # what a reply's value looks like: a pytree of shapes and types
+    types: dict[str, type]  # the named tuples that may be in it
+    rules: Rules  # what is refused
 
-    def __init__(
-        self, message: Message, ids: Sequence[int], expected: PyTree, types: dict[str, type], rules: Rules
-    ) -> None:
-        self.message = message
-        self.waiting = {int(i) for i in ids}  # those who may still answer
-        self.asked = tuple(sorted(self.waiting))
-        self.expected = expected
-        self.types = types
-        self.rules = rules
+    def __post_init__(self) -> None:
+        self.waiting = set(self.asked)  # those who may still answer
         self.taken: dict[int, Reply] = {}
         self.events: list[Event] = []
         self.bytes = 0

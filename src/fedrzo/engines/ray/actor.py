@@ -21,27 +21,18 @@ SETTINGS = ("jax_platforms", "jax_threefry_partitionable", "jax_default_matmul_p
 
 
 class WorkerInit(NamedTuple):
-    """All that an actor needs to know: its own clients' part of a run.
+    """All that an actor needs to know: its own clients' part of a run."""
 
-    Attributes:
-        method: prepared.
-        problem: the data and sets of these clients alone.
-        clients: their names in the whole federation, in the order of `problem`.
-        root: the key of the run's directions, as numbers.
-        private: the key of each client's own sampling, as numbers.
-        types: the named tuples that messages may hold; sent, since those of a script are in no module here.
-        kind: of what kind the keys are.
-        wide: whether numbers have 64 bits.
-    """
-
-    method: Method
-    problem: Problem
-    clients: tuple[int, ...]
-    root: np.ndarray
-    private: np.ndarray
-    types: dict[str, type]
-    kind: str
-    wide: bool
+    method: Method  # prepared
+    problem: Problem  # the data and sets of these clients alone
+    clients: tuple[int, ...]  # their names in the whole federation, in the order of `problem`
+    root: np.ndarray  # the key of the run's directions, as numbers
+    private: np.ndarray  # the key of each client's own sampling, as numbers
+    types: dict[
+        str, type
+    ]  # the named tuples that messages may hold; sent, since those of a script are in no module here
+    kind: str  # of what kind the keys are
+    wide: bool  # whether numbers have 64 bits
 
 
 class Worker:

@@ -21,17 +21,11 @@ Step = Callable[[jax.Array, PyTree], Reply]
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How clients are spread. Numbers depend on it only by the order in which means are added up.
+    """How clients are spread. Numbers depend on it only by the order in which means are added up."""
 
-    Attributes:
-        mesh: the devices that share them; None for a single one.
-        chunk: how many are at work at a time; None for all.
-        device: the single device, if it is not JAX's first.
-    """
-
-    mesh: jax.sharding.Mesh | None = None
-    chunk: int | None = None
-    device: jax.Device | None = None
+    mesh: jax.sharding.Mesh | None = None  # the devices that share them; None for a single one
+    chunk: int | None = None  # how many are at work at a time; None for all
+    device: jax.Device | None = None  # the single device, if it is not JAX's first
 
     @property
     def platform(self) -> str:

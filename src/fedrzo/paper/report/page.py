@@ -25,25 +25,15 @@ FILE = "report.html"
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        file: the page.
-        bytes: its size.
-        records: the names of what it shows.
-        figures: how many.
-        tables: how many.
-        claims: how many of the paper's claims `hold`, `fail`, or are `open` because the runs cannot tell.
-        checks: the same of our own questions.
-    """
-
-    file: Path
-    bytes: int
-    records: list[str]
-    figures: int
-    tables: int
-    claims: dict[str, int]
-    checks: dict[str, int]
+    file: Path  # the page
+    bytes: int  # its size
+    records: list[str]  # the names of what it shows
+    figures: int  # how many
+    tables: int  # how many
+    claims: dict[str, int]  # how many of the paper's claims `hold`, `fail`, or are `open` because the runs cannot tell
+    checks: dict[str, int]  # the same of our own questions
 
     def __str__(self) -> str:
         counts = f"{count(len(self.records), 'record')}, {count(self.figures, 'figure')}"
