@@ -59,7 +59,7 @@ def values(problem: Bilevel, points: np.ndarray) -> np.ndarray:
 
 def run(reproduction: Reproduction) -> Record:
     """Evaluate the surface on a grid and judge what the appendix says of it."""
-    count = QUICK_POINTS if reproduction.quick else POINTS
+    count = reproduction.choose(QUICK_POINTS, POINTS)
     reproduction.budget(f"{count**2:,} values, each with its lower level solved", MINUTES)
     axis = np.linspace(-EDGE, EDGE, count)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)

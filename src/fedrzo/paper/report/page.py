@@ -15,7 +15,8 @@ from typing import Any
 
 from fedrzo.errors import InputError
 from fedrzo.paper.record import Record
-from fedrzo.paper.report.content import VERDICTS, all_verdicts, count, page
+from fedrzo.paper.report.content import VERDICTS, all_verdicts, page
+from fedrzo.paper.report.embed import count
 from fedrzo.paper.report.find import Found, find
 from fedrzo.support.extras import require
 from fedrzo.support.files import check_writable, write_file
@@ -75,12 +76,9 @@ def render(found: list[Found]) -> str:
     engine = require("jinja2", "report")
     # Everything that a record says is escaped; only what this package wrote itself is marked safe in the template.
     templates = engine.Environment(
-        loader=engine.FileSystemLoader(home),
-        autoescape=True,
-        undefined=engine.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=engine.FileSystemLoader(home), autoescape=True, undefined=engine.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     scripts = {"library": _library(), "code": (home / "page.js").read_text(encoding="utf-8")}
     records = [item.record for item in found]
     view: dict[str, Any] = page(found, _verdicts(records, own=False), _verdicts(records, own=True))
