@@ -20,8 +20,8 @@ from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.start import check_start, feasible_start
+from fedrzo.running.case import Case
 from fedrzo.running.health import warn_of_long_steps
-from fedrzo.running.run import Case
 from fedrzo.support.arguments import checked_signature
 
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.

@@ -17,7 +17,7 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
 from fedrzo.results.figure import bytes_unit
-from fedrzo.running.job import failure
+from fedrzo.running.health import failure
 
 ROUNDS = 3  # tried at the start of a run
 TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do not depend on it

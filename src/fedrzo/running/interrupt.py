@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 AGAIN = "stopping after these rounds; Ctrl-C again stops at once"
@@ -39,9 +39,7 @@ class Interrupt:
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._left = True
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)

@@ -6,18 +6,10 @@ import datetime
 import importlib.util
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINE_SECONDS = 30.0  # between two lines where a bar cannot be drawn
 
@@ -35,13 +27,7 @@ def _is_live(console: Console) -> bool:
 
 
 class Bar:
-    """A context that shows how far a run is.
-
-    Args:
-        rounds: of the whole run.
-        done: rounds that were done before.
-        wanted: False shows nothing; True a bar, or lines where a bar cannot move.
-    """
+    """A context that shows how far a run is, if that is wanted: by a bar, or by lines where a bar cannot move."""
 
     def __init__(self, rounds: int, done: int, wanted: bool) -> None:
         self.rounds, self.first = rounds, done
@@ -59,9 +45,7 @@ class Bar:
             self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
         self._say()
