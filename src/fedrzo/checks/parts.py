@@ -10,7 +10,6 @@ from fedrzo.data.client_data import Sampler
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.mistakes import IGNORED, ignores_key
-from fedrzo.support.pytrees import Layout
 from fedrzo.theory.estimates import ball
 
 UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
@@ -19,24 +18,25 @@ POINTS = 8  # around x0, at which Y is looked at
 
 def start(problem: Problem) -> list[Finding]:
     """Say what x and y are."""
-    return [_point(name, layout) for name, layout in problem.layouts.items()]
-
-
-def _point(name: str, layout: Layout) -> Finding:
-    shapes = [list(shape) for shape in layout.shapes]
-    parts = f"{layout.size} number{'s' * (layout.size > 1)}" + (f" in {len(shapes)} arrays" if len(shapes) > 1 else "")
-    return Finding(
-        OK, name, f"{parts}, {layout.dtype}", {"size": layout.size, "shapes": shapes, "dtype": str(layout.dtype)}
-    )
+    found = []
+    for name, layout in problem.layouts.items():
+        shapes, size, dtype = [list(shape) for shape in layout.shapes], layout.size, str(layout.dtype)
+        arrays = f" in {len(shapes)} arrays" if len(shapes) > 1 else ""
+        text = f"{size} number{'s' * (size > 1)}{arrays}, {dtype}"
+        found.append(Finding(OK, name, text, {"size": size, "shapes": shapes, "dtype": dtype}))
+    return found
 
 
 def data(problem: Problem, method: Method) -> list[Finding]:
     """Say what clients have, and whether they or a batch are out of proportion."""
-    if not problem.data.stored:
-        return [_sampler(problem.data)]
+    facts = {"clients": problem.clients}
+    if isinstance(problem.data, Sampler):
+        if ignores_key(problem.data):
+            return [Finding(NOTE, "Sampler", IGNORED, facts)]
+        return [Finding(OK, "data", f"{problem.clients} clients, whose samples are drawn when needed", facts)]
     sizes = np.asarray(problem.data.sizes)
     low, high = int(sizes.min()), int(sizes.max())
-    facts = {"clients": problem.clients, "smallest": low, "largest": high}
+    facts |= {"smallest": low, "largest": high}
     each = f"{low}" if low == high else f"{low} to {high}"
     found = [Finding(OK, "data", f"{problem.clients} clients with {each} samples each", facts)]
     if high > UNEQUAL * low and problem.weights == "uniform":
@@ -50,13 +50,6 @@ def data(problem: Problem, method: Method) -> list[Finding]:
         text = f'{batch} samples are drawn, with replacement, from as few as {low}; "full" takes each of them once'
         found.append(Finding(NOTE, "batch_size", text, {"batch_size": batch, "smallest": low}))
     return found
-
-
-def _sampler(sampler: Sampler) -> Finding:
-    facts = {"clients": sampler.clients}
-    if ignores_key(sampler):
-        return Finding(NOTE, "Sampler", IGNORED, facts)
-    return Finding(OK, "data", f"{sampler.clients} clients, whose samples are drawn when needed", facts)
 
 
 def sets(problem: Problem, method: Method) -> list[Finding]:

@@ -34,29 +34,17 @@ def new(
     """Write a commented file that states a small problem and runs; to be changed into your own."""
     written = templates.new(kind, file)
     following = [f"fedrzo check {written}", f"fedrzo solve {written}"]
-    if json:
-        output.print_json({"file": str(written), "next": following})
-    else:
-        print(f"{written}\ntry it: {' or '.join(following)}")
+    output.show(json, {"file": str(written), "next": following}, f"{written}\ntry it: {' or '.join(following)}")
 
 
-def check(
-    file: File,
-    settings: Settings = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    json: Json = False,
-) -> None:
+def check(file: File, settings: Settings = None, seed: Seed = None, rounds: Rounds = None, json: Json = False) -> None:
     """Look at the problem that a Python file defines, and explain what is found; exits with 2 on a problem."""
     from fedrzo.running.problem_file import UserFile
 
     with contextlib.redirect_stdout(sys.stderr):
         user = UserFile(file)
         report = _located(user, _checked(user, *_stated(user, settings, rounds), seed or 0))
-    if json:
-        output.print_json(report.to_dict())
-    else:
-        print(report)
+    output.show(json, report.to_dict(), report)
     if not report.ok:
         raise typer.Exit(2)
 

@@ -14,6 +14,7 @@ from typing import Any
 from fedrzo import methods as m
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import lower_level
 from fedrzo.support.settings import fields
 
@@ -51,7 +52,7 @@ class Setting:
     batch_size: int  # samples per loss value
 
     @classmethod
-    def of(cls, problem: Any) -> Setting:
+    def of(cls, problem: Problem) -> Setting:
         """Read them off a problem."""
         sizes = [int(min(level.data.sizes)) for level in problem.stated if level.data.stored]
         return cls(problem, min([BATCH, *sizes]))
@@ -113,7 +114,7 @@ CANDIDATES: dict[str, Callable[[Setting], Method]] = {
 } | SPECIAL
 
 
-def applicable(problem: Any) -> tuple[list[Candidate], dict[str, str]]:
+def applicable(problem: Problem) -> tuple[list[Candidate], dict[str, str]]:
     """Return the methods that solve a problem, and why the others of its class do not."""
     setting, found, refused = Setting.of(problem), [], {}
     for name, make in CANDIDATES.items():
@@ -123,8 +124,7 @@ def applicable(problem: Any) -> tuple[list[Candidate], dict[str, str]]:
         try:
             method = make(setting)
             method.check(problem)
+            found.append(Candidate(name, method))
         except InputError as error:
             refused[name] = str(error)
-            continue
-        found.append(Candidate(name, method))
     return found, refused

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedrzo.compare.candidates import LOCAL_STEPS, POINTS, RATIO, Candidate, Setting
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.results.figure import spent
 from fedrzo.results.history import History
 from fedrzo.results.statistics import confidence_band
@@ -43,7 +44,7 @@ class Contest:
     """One method's way through a comparison."""
 
     candidate: Candidate  # the method
-    problem: Any  # what is solved
+    problem: Problem  # what is solved
     cap: int  # rounds that it may not exceed
     per_round: dict[str, float] = dataclasses.field(default_factory=dict)  # what a round costs, by a short trial
     tried: dict[float, float] = dataclasses.field(default_factory=dict)  # the loss of each stepsize
@@ -166,17 +167,16 @@ def judged_by(history: History) -> str:
     return AT_PROJECTION if AT_PROJECTION in history else AT_X
 
 
-def enter(candidates: list[Candidate], problem: Any, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
+def enter(candidates: list[Candidate], problem: Problem, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
     """Try each method for a few rounds; return who takes part, and who learned only now that the problem is not for it."""
     contests, refused = [], {}
     for candidate in candidates:
         contest = Contest(candidate, problem, cap)
         try:
             contest.trial(seed + TUNING)
+            contests.append(contest)
         except InputError as error:
             refused[candidate.name] = str(error)
-            continue
-        contests.append(contest)
     return contests, refused
 
 

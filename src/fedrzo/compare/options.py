@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedrzo import zoo
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.running.problem_file import UserFile, is_python
 from fedrzo.support.files import check_writable
 
@@ -34,7 +34,7 @@ class Options:
             raise InputError(f"--seeds: found {self.seeds}; pass a whole number of at least 1")
         self.check_out()
 
-    def make(self) -> Any:
+    def make(self) -> Problem:
         """Return the problem: one of the zoo, or what a Python file defines."""
         return UserFile(self.problem).problem if is_python(self.problem) else zoo.make(self.problem)
 

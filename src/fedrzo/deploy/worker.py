@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Listener
 from pathlib import Path
 
 from fedrzo.deploy.node import NodeServer
@@ -25,12 +25,7 @@ def work(socket: Path) -> None:
         print(f"worker: listening on {socket}", file=sys.stderr, flush=True)
         while True:
             with contextlib.suppress(EOFError, ConnectionError), listener.accept() as line:
-                _serve(server, line)
-
-
-def _serve(server: NodeServer, line: Connection) -> None:
-    request, common, own = (line.recv_bytes() for _ in range(3))
-    line.send_bytes(server.answer(request, common, own))
+                line.send_bytes(server.answer(*(line.recv_bytes() for _ in range(3))))
 
 
 @contextlib.contextmanager

@@ -135,7 +135,10 @@ def prepare(
     """
     _check(groups, against)
     values = {label: _stack(label, histories, metric) for label, histories in groups.items()}
-    costs = {label: {c: _mean_cost(histories, c) for c in against} for label, histories in groups.items()}
+    costs = {
+        label: {cost: np.mean([spent(history, cost) for history in histories], axis=0) for cost in against}
+        for label, histories in groups.items()
+    }
     axes, factors = [], {}
     for cost in against:
         largest = max(float(np.nanmax(costs[label][cost], initial=0.0)) for label in groups)
@@ -195,10 +198,6 @@ def _stack(label: str, histories: Sequence[History], metric: str) -> np.ndarray:
     if not lengths[0]:
         raise InputError(f"groups: the histories of {label!r} are empty; pass runs of at least one row")
     return np.array([history[metric] for history in histories], float)
-
-
-def _mean_cost(histories: Sequence[History], cost: str) -> np.ndarray:
-    return np.mean([spent(history, cost) for history in histories], axis=0)
 
 
 def _band(values: np.ndarray, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
