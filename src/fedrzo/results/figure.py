@@ -124,15 +124,7 @@ def prepare(
     log: bool = True,
     rows: int | None = None,
 ) -> Picture:
-    """Prepare a metric against its costs.
-
-    Args:
-        groups: for each label, the histories of its seeds.
-        metric: the column to show.
-        against: any of `round`, `bytes`, `evaluations` and `seconds`.
-        log: show the metric on a logarithmic axis, provided that all its values are positive and span a factor of ten.
-        rows: of longer histories keep only so many, evenly spaced, the first and the last among them.
-    """
+    """Prepare what `fz.plots.curves` draws; of longer histories keep only so many rows, evenly spaced, both ends among them."""
     _check(groups, against)
     values = {label: _stack(label, histories, metric) for label, histories in groups.items()}
     costs = {

@@ -139,11 +139,7 @@ class Runaway:
 def worse_end(history: History, end: float | None, dtype: Any, constrained: bool) -> str | None:
     """Say that a run ended with a larger loss than it began with, both at points of the sets; None where it did not.
 
-    Args:
-        history: of the run; its first row is the projected x0.
-        end: the loss at x_feasible; None where nobody knows it.
-        dtype: the precision that the losses were computed in.
-        constrained: whether there are sets.
+    A history's first row is that of the projected x0. `end` is the loss at x_feasible, or None where nobody knows it.
     """
     if end is None or history.last["round"] == 0:
         return None

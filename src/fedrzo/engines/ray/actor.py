@@ -51,16 +51,8 @@ class Worker:
         self.nodes: dict[int, Node] = {}
 
     def open(self, pickled: bytes, kept: dict[int, bytes]) -> int:
-        """Take up a part of a run.
-
-        Args:
-            pickled: a `WorkerInit`; unpickled here, since its arrays would otherwise come before the settings.
-            kept: what clients remembered before, as `Node.dump` wrote it.
-
-        Returns:
-            The number of this process.
-        """
-        own: WorkerInit = pickle.loads(pickled)
+        """Take up a part of a run, with what clients remembered before, as `Node.dump` wrote it; return this process's number."""
+        own: WorkerInit = pickle.loads(pickled)  # here: its arrays would otherwise come before the settings
         self.wide = own.wide
         with jax.enable_x64(self.wide):
             problem = jax.device_put(own.problem)
@@ -73,17 +65,14 @@ class Worker:
                 self.nodes[i].load(stored)
         return os.getpid()
 
-    def answer(self, common: bytes, own: dict[int, bytes]) -> dict[int, bytes]:
-        """Return the replies of some clients to a message."""
+    def answer(self, common: bytes, own: dict[int, bytes], tells: bool) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Return the replies of some clients to a message and, where they remember anything, all that they remember then."""
         with jax.enable_x64(self.wide):
-            return {i: self.nodes[i].answer(common, payload) for i, payload in own.items()}
-
-    def answer_and_tell(self, common: bytes, own: dict[int, bytes]) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Return the replies of some clients to a message, and all that they remember then."""
-        return self.answer(common, own), {i: self.nodes[i].dump() for i in own}
+            replies = {i: self.nodes[i].answer(common, payload) for i, payload in own.items()}
+        return replies, {i: self.nodes[i].dump() for i in own if tells}
 
     def remember(self, memories: dict[int, bytes]) -> dict[int, bytes]:
-        """Have clients remember what a checkpoint holds; return it in the form of `answer_and_tell`."""
+        """Have clients remember what a checkpoint holds; return it in the form in which `answer` does."""
         for i, stored in memories.items():
             node = self.nodes[i]
             node.memory = {"": Memory(unpack(stored, node.types)[1])}
