@@ -10,9 +10,8 @@ from typing import Any
 import jax
 
 from fedrzo.checks.losses import losses
-from fedrzo.checks.parts import data, sets, start
+from fedrzo.checks.parts import data, sets, start, steepness
 from fedrzo.checks.report import NOTE, PROBLEM, Finding, Report
-from fedrzo.checks.steepness import steepness
 from fedrzo.checks.trial import trial
 from fedrzo.errors import FedrzoError, InputError
 from fedrzo.methods import METHODS

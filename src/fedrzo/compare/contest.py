@@ -125,10 +125,13 @@ class Contest:
         ends = {f"at_equal_{budget}": self.end(budget, budgets) for budget in BUDGETS}
         method = dataclasses.replace(self.candidate.method, stepsize=self.stepsize)  # type: ignore[type-var]
         grid = sorted(self.tried)
+        values = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}  # type: ignore[arg-type]
         return {
             "name": self.candidate.name,
             "method": repr(method),
-            "fields": {field.name: _show(getattr(method, field.name)) for field in dataclasses.fields(method)},  # type: ignore[arg-type]
+            "fields": {
+                name: v if v is None or isinstance(v, str | int | float) else repr(v) for name, v in values.items()
+            },
             "stepsize": self.stepsize,
             "grid": grid,
             "grid_loss": [plain(self.tried[value]) for value in grid],
@@ -199,11 +202,6 @@ def _merge(pair: tuple[History, ...]) -> History:
         for i, r in enumerate(columns["round"]):
             rows[r] = {name: values[i] for name, values in columns.items()}
     return History({name: [rows[r][name] for r in sorted(rows)] for name in pair[0]})
-
-
-def _show(value: Any) -> Any:
-    """Return a method's field in plain values, defaults included."""
-    return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
 def rank(loss: float | None) -> float:

@@ -14,8 +14,8 @@ DAYS = 365
 HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
-def make_authority(folder: Path, hosts: tuple[str, ...] = HOSTS) -> None:
-    """Write an authority's certificate `ca.crt`, and `server.pem` and `server.key`, signed by it, for some hosts.
+def make_authority(folder: Path) -> None:
+    """Write an authority's certificate `ca.crt`, and `server.pem` and `server.key`, signed by it, for `HOSTS`.
 
     The authority's own key is forgotten: nothing else can ever be signed by it.
     """
@@ -28,14 +28,14 @@ def make_authority(folder: Path, hosts: tuple[str, ...] = HOSTS) -> None:
         (_usage(x509, signs_certificates=True), True),
     ]
     leaf = [
-        (x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), False),
+        (x509.SubjectAlternativeName([_host(x509, host) for host in HOSTS]), False),
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False),
         (_usage(x509, signs_certificates=False), True),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(_certificate(issuer, issuer, authority, authority, root))
-    (folder / "server.pem").write_bytes(_certificate(hosts[0], issuer, server, authority, leaf))
+    (folder / "server.pem").write_bytes(_certificate(HOSTS[0], issuer, server, authority, leaf))
     write_secret(folder / "server.key", _private(server, "PKCS8"))
 
 

@@ -98,14 +98,14 @@ def _at_equal(groups: Mapping[int, Sequence[History]], metric: str, word: str, p
     )  # fmt: skip
 
 
-def below(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+def below(text: str, measured: str, values: np.ndarray, limit: float) -> Claim:
     """Judge "this number is at most so large" by the interval of its mean over seeds."""
-    return _between(text, measured, values, (-math.inf, limit), note, own)
+    return _between(text, measured, values, (-math.inf, limit))
 
 
-def above(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+def above(text: str, measured: str, values: np.ndarray, limit: float) -> Claim:
     """Judge "this number is larger than that" by the interval of its mean over seeds."""
-    return _between(text, measured, values, (limit, math.inf), note, own)
+    return _between(text, measured, values, (limit, math.inf))
 
 
 def within(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
@@ -113,7 +113,9 @@ def within(text: str, measured: str, values: np.ndarray, limit: float, note: str
     return _between(text, measured, values, (-limit, limit), note, own)
 
 
-def _between(text: str, measured: str, values: np.ndarray, limits: tuple[float, float], note: str, own: bool) -> Claim:
+def _between(
+    text: str, measured: str, values: np.ndarray, limits: tuple[float, float], note: str = "", own: bool = False
+) -> Claim:
     mean, low, high = (float(part) for part in confidence_band(np.asarray(values, float)))
     outside = low > limits[1] or high < limits[0]
     holds = True if limits[0] <= low and high <= limits[1] else (False if outside else None)

@@ -33,7 +33,7 @@ class Post:
         self.silent: dict[int, float] = {}  # clients that did not answer, and until when Flower took them to be there
         self.hello: dict[str, int] = {}  # greetings that were not answered yet, and to which node they went
 
-    def greet(self, seconds: float, poll: float = 0.5) -> list[dict[str, Any]]:
+    def greet(self, seconds: float) -> list[dict[str, Any]]:
         """Wait until all clients have said who they are, or the time is over; return what they said."""
         limit, heard = time.monotonic() + seconds, []
         while len(self.nodes) < self.run["clients"] and time.monotonic() < limit:
@@ -42,7 +42,7 @@ class Post:
             for said in heard:
                 if "error" in said:
                     raise InputError(f"a node cannot take part: {said['error']}")
-            time.sleep(poll)
+            time.sleep(POLL)
         return heard
 
     def call_strangers(self) -> None:

@@ -28,7 +28,7 @@ def shown(figure: Curves | Surface, anchor: str) -> dict[str, Any]:
         return common | {
             "kind": "surface",
             "says": describe_surface(figure),
-            "image": surface_image(figure),
+            "image": _image(plots.surface(figure, PANEL), "png"),
             "data": to_json(surface_data(figure)),
             "values": _surface_values(figure),
         }
@@ -37,19 +37,14 @@ def shown(figure: Curves | Surface, anchor: str) -> dict[str, Any]:
         "kind": "curves",
         "metric": drawn.metric,
         "says": describe_curves(drawn, figure.title),
-        "image": curves_image(drawn),
+        "image": _image(plots.draw(drawn, PANEL), "svg"),
         "data": to_json(curves_data(drawn)),
         "values": _curve_values(drawn),
         "axes": [(axis.cost, BUTTONS[axis.cost]) for axis in drawn.axes],
         "log": drawn.log,
         "positive": drawn.positive,
-        "legend": [_legend(curve) for curve in drawn.curves],
+        "legend": [(curve, " ".join(f"{2 * length:g}" for length in curve.dash)) for curve in drawn.curves],
     }
-
-
-def _legend(curve: Curve) -> dict[str, Any]:
-    dash = " ".join(f"{2 * length:g}" for length in curve.dash)
-    return {"label": curve.label, "colour": curve.colour, "dark": curve.dark_colour, "dash": dash}
 
 
 def picture(curves: Curves) -> Picture:
@@ -102,17 +97,9 @@ def numbers(values: Any) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, float).tolist()]
 
 
-def curves_image(shown: Picture) -> str:
-    """Return curves as the address of an image that the page itself contains."""
-    return _address(plots.encode(plots.draw(shown, PANEL), "svg"), "svg+xml")
-
-
-def surface_image(surface: Surface) -> str:
-    """Return a surface as such an address."""
-    return _address(plots.encode(plots.surface(surface, PANEL), "png"), "png")
-
-
-def _address(content: bytes, kind: str) -> str:
+def _image(figure: Any, suffix: str) -> str:
+    """Return a matplotlib figure as the address of an image that the page itself contains."""
+    kind, content = {"svg": "svg+xml"}.get(suffix, suffix), plots.encode(figure, suffix)
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
