@@ -83,8 +83,9 @@ class Report:
         raise KeyError(about)
 
     def __repr__(self) -> str:
-        count = ", ".join(_plural(len(found), name) for found, name in ((self.problems, PROBLEM), (self.notes, NOTE)))
-        return "\n".join([f"{self.problem} by {self.method}: {count}", *map(str, self.findings)])
+        counts = ((len(self.problems), PROBLEM), (len(self.notes), NOTE))
+        shown = ", ".join(f"{count or 'no'} {name}{'s' * (count != 1)}" for count, name in counts)
+        return "\n".join([f"{self.problem} by {self.method}: {shown}", *map(str, self.findings)])
 
     def raise_problem(self) -> None:
         """Raise the first problem, if there is one: the error itself, or its words."""
@@ -100,7 +101,3 @@ class Report:
             "rounds": self.rounds,
             "findings": [finding.to_dict() for finding in self.findings],
         }
-
-
-def _plural(count: int, name: str) -> str:
-    return f"{count or 'no'} {name}{'s' * (count != 1)}"

@@ -77,17 +77,6 @@ class Setting:
         return float(f"{0.5 / smoothness:.3g}")
 
 
-def _fedzo(s: Setting) -> Method:
-    middle = DIRECTIONS / (s.problem.dim + DIRECTIONS)
-    return m.FedZO(float(f"{middle:.2g}"), SMOOTHING, directions=DIRECTIONS, **s.steps)
-
-
-def _local_sgda_momentum(s: Setting) -> Method:
-    damping = 0.2
-    ascent = s.lower_stepsize / damping
-    return m.LocalSGDA(0.3, ascent, momentum=3.0, damping=damping, **s.steps)
-
-
 def _usual(cls: type[Method], s: Setting) -> Method:
     """Set up a method by the fields that it has."""
     known = fields(cls)
@@ -101,13 +90,15 @@ def _usual(cls: type[Method], s: Setting) -> Method:
 
 # Methods with fields of their own that need a choice, and variants.
 SPECIAL: dict[str, Callable[[Setting], Method]] = {
-    "FedZO": _fedzo,
+    "FedZO": lambda s: m.FedZO(
+        float(f"{DIRECTIONS / (s.problem.dim + DIRECTIONS):.2g}"), SMOOTHING, directions=DIRECTIONS, **s.steps
+    ),
     "DeComFL": lambda s: m.DeComFL(s.blind, SMOOTHING / s.problem.dim**0.5, **s.steps),
     "FedProx": lambda s: m.FedProx(0.1, 0.1, **s.steps),
     "FedMSPP": lambda s: m.FedMSPP(1.0, 0.1, **s.steps),
     "Scaffnew": lambda s: m.Scaffnew(0.1, 1 / LOCAL_STEPS, s.batch_size),
     "LocalSGDA": lambda s: m.LocalSGDA(0.1, s.lower_stepsize, **s.steps),
-    "LocalSGDA, momentum": _local_sgda_momentum,
+    "LocalSGDA, momentum": lambda s: m.LocalSGDA(0.3, s.lower_stepsize / 0.2, momentum=3.0, damping=0.2, **s.steps),
 }
 CANDIDATES: dict[str, Callable[[Setting], Method]] = {
     name: functools.partial(_usual, cls) for name, cls in m.METHODS.items() if name not in SAME

@@ -80,13 +80,10 @@ def train(
     found = reproduction.sweep(label, method, problem, rounds, [*seeds, TUNING + reproduction.seed], 5, **grid)
     chosen = Sweep(found.settings, [results[-1:] for results in found.results])
     best = chosen.best("loss" if beta is None else JUDGE)
-    return found.settings[best].get("stepsize", STEPSIZE), _judged(found, best)
-
-
-def _judged(found: Sweep, setting: int) -> list[History]:
-    """Return the runs of a setting with a column for the ReLU loss, which is the loss itself where ReLU is trained."""
-    histories = [result.history.to_dict() for result in found.results[setting][:-1]]
-    return [History({JUDGE: columns["loss"], **columns}) for columns in histories]
+    histories = [result.history.to_dict() for result in found.results[best][:-1]]
+    # Where ReLU is trained, the ReLU loss is the loss itself.
+    runs = [History({JUDGE: columns["loss"], **columns}) for columns in histories]
+    return found.settings[best].get("stepsize", STEPSIZE), runs
 
 
 def judge(split: str, ours: list[History], found: dict[tuple[str, float], list[History]]) -> list[Claim]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fedrzo.methods import FedRZOnn
 from fedrzo.paper.claims import at_cost, common_budget, more_local_steps, smaller
 from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, OWN, PAPER, REGULARISATION, network_settings
@@ -68,7 +66,8 @@ def _across(groups: Groups) -> list[Claim]:
     """Judge what is said across networks and across smoothings."""
     many, middle = LOCAL_STEPS[-1], SMOOTHINGS[1]
     rounds = common_budget([groups[neurons, middle, many] for neurons in NEURONS], "round")
-    small, large = (_progress(groups[neurons, middle, many], rounds) for neurons in (NEURONS[0], NEURONS[-1]))
+    ends = [groups[neurons, middle, many] for neurons in (NEURONS[0], NEURONS[-1])]
+    small, large = (at_cost(runs, "loss", "round", rounds) / runs[0]["loss"][0] for runs in ends)
     found = [
         smaller(f"{NEURONS[0]} neurons do better than {NEURONS[-1]}",
                 f"loss after {rounds:.0f} rounds over that at the start, {NEURONS[0]} minus {NEURONS[-1]} neurons",
@@ -83,10 +82,6 @@ def _across(groups: Groups) -> list[Claim]:
                     at_cost(runs[0], "loss", "round", half), at_cost(runs[1], "loss", "round", half))
         )  # fmt: skip
     return found
-
-
-def _progress(runs: list[History], rounds: float) -> np.ndarray:
-    return at_cost(runs, "loss", "round", rounds) / runs[0]["loss"][0]
 
 
 def settings(reproduction: Reproduction, rounds: int) -> list[Setting]:

@@ -15,16 +15,11 @@ AGAIN = "stopping after these rounds; Ctrl-C again stops at once"
 
 
 class Interrupt:
-    """A context in which Ctrl-C is first noted, then obeyed.
+    """A context in which Ctrl-C is first noted, in `asked`, then obeyed.
 
     Compiled rounds cannot be stopped half-way, and what they are given is theirs, so that a run can only be stored between
     them. Where signals are none of our business (another thread, or a handler that somebody else installed) nothing changes.
-
-    Args:
-        tell: called with one line when the first Ctrl-C arrives. It runs inside a signal handler: it must only set values.
-
-    Attributes:
-        asked: whether Ctrl-C was pressed.
+    `tell` gets one line when the first Ctrl-C arrives. It runs inside a signal handler: it must only set values.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:

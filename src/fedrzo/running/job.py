@@ -101,11 +101,15 @@ class Job:
 
     def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
         rounds, every, stop = self.case.rounds, self.case.eval_every, self.case.stop
+        at = self.session.round
         if len(self.histories[0]) == 0:
             self._append_rows()
-            self._check_finite_start()
-        elif self._is_due():  # the run ended after this round was stored, but before its row was
-            self._append_rows()
+            if not math.isfinite(loss := self.histories[0].last["loss"]):  # one sample of one client was tried before
+                raise InputError(
+                    f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
+                )
+        elif self.histories[0].last["round"] != at and (at % every == 0 or at == rounds):
+            self._append_rows()  # the run ended after this round was stored, but before its row was
         bar.show(self.session.round, self.histories[0].last)
         while self.session.round < rounds and not interrupt.asked and not (self.watch is not None and self.watch.done):
             self._chunk(min(every - self.session.round % every, rounds - self.session.round), interrupt)
@@ -133,11 +137,6 @@ class Job:
         if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
             self.store()
 
-    def _is_due(self) -> bool:
-        """Tell whether the round that the session is at should have a row, and has none."""
-        at = self.session.round
-        return self.histories[0].last["round"] != at and (at % self.case.eval_every == 0 or at == self.case.rounds)
-
     def _append_rows(self) -> None:
         metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
         for i, (history, cost) in enumerate(zip(self.histories, costs, strict=True)):
@@ -154,14 +153,6 @@ class Job:
         self.whole = True
         for sink in self.log:
             sink(self.histories[0].last)
-
-    def _check_finite_start(self) -> None:
-        """Refuse a loss that is not finite at x0 over all data; one sample of one client was tried before."""
-        loss = self.histories[0].last["loss"]
-        if not math.isfinite(loss):
-            raise InputError(
-                f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
-            )
 
     def _raise_runaway(self) -> None:
         """Stop a single run whose x goes away for good, though finite, or whose lower level is not solved, row after row."""

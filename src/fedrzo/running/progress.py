@@ -33,10 +33,16 @@ class Bar:
         self.rounds, self.first = rounds, done
         console = Console(stderr=True)
         self.lines = wanted and not _is_live(console)
-        self.bar = _bar(console) if wanted and not self.lines else None
+        self.bar: Progress | None = None
         self.line = ""
         self.began = self.said = time.perf_counter()
-        if self.bar is not None:
+        if wanted and not self.lines:
+            # A row may take minutes: over the usual half minute there would be no two of them to estimate the time left by.
+            self.bar = Progress(
+                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+                console=console, refresh_per_second=4, speed_estimate_period=3600,
+            )  # fmt: skip
             self.task = self.bar.add_task("run", total=rounds, completed=done, rate="", note="")
             self.fields = self.bar.tasks[0].fields
 
@@ -77,15 +83,6 @@ class Bar:
         """Put a word where the loss stands; only sets a value, so that a signal handler may call it."""
         if self.bar is not None:
             self.fields["note"] = text
-
-
-def _bar(console: Console) -> Progress:
-    # A row may take minutes: over the usual half minute there would be no two of them to estimate the time left by.
-    return Progress(
-        TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
-        console=console, refresh_per_second=4, speed_estimate_period=3600,
-    )  # fmt: skip
 
 
 def _clock(seconds: float) -> str:

@@ -145,16 +145,12 @@ class Intake:
             return
         alike: dict[Any, dict[int, float]] = {}  # scalars are compared with scalars, vectors with vectors
         for client, reply in self.taken.items():
-            alike.setdefault(kinds(reply.value), {})[client] = _norm(reply.value)
+            squares = [np.sum(np.square(np.asarray(leaf, float))) for leaf in jax.tree.leaves(reply.value)]
+            alike.setdefault(kinds(reply.value), {})[client] = float(np.sqrt(sum(squares)))
         for norms in alike.values():
             median = float(np.median(list(norms.values())))
             for client, norm in norms.items():
                 if len(norms) >= 3 and norm > ratio * median:
                     del self.taken[client]
-                    self._note(
-                        client, "too large", f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
-                    )
-
-
-def _norm(tree: PyTree) -> float:
-    return float(np.sqrt(sum(np.sum(np.square(np.asarray(leaf, float))) for leaf in jax.tree.leaves(tree))))
+                    detail = f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
+                    self._note(client, "too large", detail)
