@@ -12,20 +12,13 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        level: `"ok"`, `"note"` (worth knowing; a run works) or `"problem"` (a run fails, or solves something else).
-        about: the argument it is about, such as `loss`.
-        text: what was found and, unless all is well, what to do.
-        data: the numbers behind it.
-        error: the error that a run would end with, where there is one.
-    """
-
-    level: str
-    about: str
-    text: str
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    level: str  # `"ok"`, `"note"` (worth knowing; a run works) or `"problem"` (a run fails, or solves something else)
+    about: str  # the argument it is about, such as `loss`
+    text: str  # what was found and, unless all is well, what to do
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # the numbers behind it
+    # the error that a run would end with, where there is one
     error: Exception | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:

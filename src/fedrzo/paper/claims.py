@@ -56,20 +56,13 @@ def smaller(text: str, measured: str, left: np.ndarray, right: np.ndarray, note:
 
 
 def more_local_steps(
-    groups: Mapping[int, Sequence[History]],
-    metric: str = "loss",
-    where: str = "",
-    own: bool = False,
+    groups: Mapping[int, Sequence[History]], metric: str = "loss", where: str = "", own: bool = False,
     costs: Sequence[str] = ("evaluations",),
-) -> list[Claim]:
-    """Judge "more local steps are better": each H against the next at equal rounds, the ends at equal evaluations.
+) -> list[Claim]:  # fmt: skip
+    """Judge "more local steps are better": each H against the next at equal rounds, few against many at equal costs.
 
-    Args:
-        groups: the runs of each H, from few to many, seeds in the same order.
-        metric: the column to compare.
-        where: what tells this comparison from others, shown behind the claim.
-        own: whether the comparison at equal rounds is ours too; those at equal cost always are.
-        costs: what to make equal besides rounds: `"evaluations"`, and `UPPER` where a lower level takes most of them.
+    The runs of each H come from few to many, seeds in the same order. Comparisons at equal cost are always our own; `UPPER` is
+    one where a lower level takes most evaluations. `where` is shown behind each claim.
     """
     place = f" ({where})" if where else ""
     word = metric.replace("_", " ")

@@ -83,7 +83,7 @@ class Record:
     data: dict[str, Any] = dataclasses.field(
         default_factory=dict
     )  # what `--json` prints of a table whose shape others rely on
-    # what runs say about their ends, such as that one is worse than its start
+    # What runs say about their ends, such as that one is worse than its start
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def save(self, folder: str | Path) -> None:

@@ -83,9 +83,7 @@ class Picture:
     positive: bool  # whether it can be
     axes: list[Axis]  # the costs
     curves: list[Curve]  # what is drawn
-    limits: (
-        tuple[float, float] | None
-    )  # of the metric's axis, where some curves leave the picture; None where all of them fit
+    limits: tuple[float, float] | None  # of the metric's axis, where some curves leave the picture; else None
 
     @property
     def metric_label(self) -> str:

@@ -21,9 +21,7 @@ PANEL = (3.4, 2.7)  # inches; three of them fill a page's width, turned
 WIDTH = 1.6  # of a line, in points
 MANY_DECADES = 1e4  # a larger ratio of values is labelled by powers of ten alone
 TICKS = 12  # of a logarithmic axis, at most
-COLOUR_MAP = (
-    "viridis"  # lighter where a value is larger, so that it survives any colour vision and a printer without colours
-)
+COLOUR_MAP = "viridis"  # its lightness grows with the value, so it survives any colour vision and black-and-white print
 
 
 def curves(

@@ -28,14 +28,10 @@ class LossProbe(Method):
 
     That is the function which the FedRZO family minimises, but for the smoothing. All points see the same samples. Lower
     levels are solved by the owner's own means.
-
-    Args:
-        owner: a method of the FedRZO family.
-        batch_size: samples per client.
     """
 
-    owner: Any
-    batch_size: int | str = static(default=1)
+    owner: Any  # a method of the FedRZO family
+    batch_size: int | str = static(default=1)  # samples per client
 
     @classmethod
     def of(cls, owner: Any, problem: Problem) -> LossProbe:

@@ -28,11 +28,9 @@ class Keep(NamedTuple):
     owner: str  # where the method that solves the lower level is found in the running one, such as `lower.`
     path: Path  # where in the run they were sent
     points: Any  # the array; None on a client that rebuilds it
-    step: str = (
-        ""  # the step that rebuilds the points from the arrays and the client's memory; empty where the points travel
-    )
+    step: str = ""  # what rebuilds the points from the arrays and the client's memory; empty where the points travel
     arrays: tuple = ()  # what it is given
-    # the path of this client's last reply in the view `""` that the server took: its memory then is rebuilt from
+    # The path of this client's last reply in the view `""` that the server took: its memory then is rebuilt from
     accepted: Path | None = None
 
     @property
@@ -50,7 +48,7 @@ class Message(NamedTuple):
     iteration: int  # the index within the innermost repeat
     arrays: tuple  # what is shared
     keep: Keep | None = None  # points to keep, where some client does not have them yet
-    # the path of this client's last reply that the server took in this view; None if there is none. What a client remembers of
+    # The path of this client's last reply that the server took in this view; None if there is none. What a client remembers of
     # a reply that never arrived must be forgotten
     accepted: Path | None = None
 

@@ -32,12 +32,10 @@ class FederationError(FedrzoError):
 class Rules:
     """How many clients may be missing, for how long they are waited for, and what is too large."""
 
-    timeout: float | None = (
-        None  # seconds to wait for the replies to one message; None waits for as long as clients live
-    )
+    timeout: float | None = None  # seconds to wait for the replies to one message; None waits while clients live
     min_clients: int = 1  # a call that fewer answer stops the run; one at least
-    # refuse a reply whose norm is more than so many times the median of all replies to the same message; None refuses none.
-    # Three replies at least are needed to tell
+    # Refuse a reply whose norm is more than so many times the median of all replies to the same message; None refuses none.
+    # Three replies at least are needed to tell.
     max_reply_ratio: float | None = None
 
     def __post_init__(self) -> None:

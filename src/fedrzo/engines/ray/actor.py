@@ -38,9 +38,7 @@ class WorkerInit(NamedTuple):
 class Worker:
     """An actor: answers messages to its clients, one after the other.
 
-    Args:
-        settings: of JAX, to be made before any array is.
-        folders: where the driver looks for modules; a user's own functions are often in one of them.
+    JAX's settings are made before any array is. A user's own functions are often in a folder where the driver looks for modules.
     """
 
     def __init__(self, settings: dict[str, Any], folders: list[str]) -> None:

@@ -43,12 +43,10 @@ class Report:
 
 
 def write(folder: str | Path, out: str | Path | None = None) -> Report:
-    """Write the report on a folder.
+    """Write the report, `report.html` in the folder unless `out` is given.
 
-    Args:
-        folder: holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Runs of `fedrzo run --out`
-            that have no record are shown as curves.
-        out: the page; `report.html` in the folder unless given.
+    The folder holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Runs of `fedrzo run --out` that
+    have no record are shown as curves.
     """
     found = find(Path(folder))
     path = Path(folder) / FILE if out is None else Path(out)
