@@ -18,7 +18,7 @@ class Finding:
     about: str  # the argument it is about, such as `loss`
     text: str  # what was found and, unless all is well, what to do
     data: dict[str, Any] = dataclasses.field(default_factory=dict)  # the numbers behind it
-    # the error that a run would end with, where there is one
+    # The error that a run would end with, where there is one
     error: Exception | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do no
 class Tried:
     """What the trial showed."""
 
-    # of the rounds that were tried: the first ones, the last one, and some in between where that differs
+    # Of the rounds that were tried: the first ones, the last one, and some in between where that differs
     costs: dict[int, Cost]
     before: float  # the monitored loss at x0
     after: float  # the same after the first rounds

@@ -45,7 +45,7 @@ class Progress(NamedTuple):
     """What every engine carries from round to round beside a method's state."""
 
     # x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random iterate k*, which falls
-    # inside a round and never reaches a server
+    # inside a round and never reaches a server.
     x_random: jax.Array
     random_round: jax.Array  # which synchronisation that was
     first_failed_round: jax.Array  # the first round that left a state which cannot be gone on from, or -1

@@ -49,7 +49,7 @@ class Message(NamedTuple):
     arrays: tuple  # what is shared
     keep: Keep | None = None  # points to keep, where some client does not have them yet
     # The path of this client's last reply that the server took in this view; None if there is none. What a client remembers of
-    # a reply that never arrived must be forgotten
+    # a reply that never arrived must be forgotten.
     accepted: Path | None = None
 
     def sent(self, client: int) -> PyTree:
