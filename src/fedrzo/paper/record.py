@@ -80,9 +80,7 @@ class Record:
     seconds: float  # how long it took
     quick: bool  # whether this is the short version
     environment: dict[str, str] = dataclasses.field(default_factory=lambda: environment())  # versions and machine
-    data: dict[str, Any] = dataclasses.field(
-        default_factory=dict
-    )  # what `--json` prints of a table whose shape others rely on
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # what `--json` prints, where others rely on it
     # What runs say about their ends, such as that one is worse than its start
     notes: list[str] = dataclasses.field(default_factory=list)
 

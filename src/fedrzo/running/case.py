@@ -39,9 +39,7 @@ class Case:
     eval_every: int
     stop: Callable[[Row], bool] | StopRule | None = None
     tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
-    estimating: list[int] = dataclasses.field(
-        default_factory=list
-    )  # gradients that estimating constants took; likewise
+    estimating: list[int] = dataclasses.field(default_factory=list)  # gradients that constants took; likewise
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
