@@ -115,8 +115,8 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
                 lambda program=program: simulation._start(program, problem, jax.random.key(0), many=False)
             )
             jax.eval_shape(
-                lambda carry, program=program: simulation._rounds(
-                    program, problem, jax.random.key(0), carry, (0, 1), None, Spread()
+                lambda carry, program=program: simulation._advance(
+                    program, problem, jax.random.key(0), carry, (0, 1), size=None, spread=Spread(), many=False
                 ),
                 start,
             )

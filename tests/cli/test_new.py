@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedrzo.cli.main import main
-from fedrzo.cli.new import KINDS
+from fedrzo.cli.solve import KINDS
 
 # The answers that the files state: x and the loss.
 ANSWERS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.checks.steepness import steepness
+from fedrzo.checks.parts import steepness
 from fedrzo.problems.curvature import StepConstants
 from fedrzo.problems.solver_trial import left_by
 from fedrzo.support.pytrees import fingerprint

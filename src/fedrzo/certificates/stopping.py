@@ -16,7 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.running.stopping import StopRule
+from fedrzo.running.case import StopRule
 from fedrzo.support.arguments import checked_signature
 from fedrzo.support.columns import RULE_PREFIX
 from fedrzo.support.numbers import constant, whole

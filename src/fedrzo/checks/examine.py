@@ -10,9 +10,8 @@ from typing import Any
 import jax
 
 from fedrzo.checks.losses import losses
-from fedrzo.checks.parts import data, sets, start
+from fedrzo.checks.parts import data, sets, start, steepness
 from fedrzo.checks.report import NOTE, PROBLEM, Finding, Report
-from fedrzo.checks.steepness import steepness
 from fedrzo.checks.trial import trial
 from fedrzo.errors import FedrzoError, InputError
 from fedrzo.methods import METHODS
@@ -20,8 +19,8 @@ from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.start import check_start, feasible_start
+from fedrzo.running.case import Case
 from fedrzo.running.health import warn_of_long_steps
-from fedrzo.running.run import Case
 from fedrzo.support.arguments import checked_signature
 
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
@@ -60,41 +59,40 @@ def check(problem: Problem, method: Method | None = None, rounds: int | None = N
     except FedrzoError as error:
         return report((Finding.of_message(PROBLEM, str(error), "method", error),))
     with problem.precision():
-        for look in _looks(problem, method, rounds, key):
-            found = _guarded(look)
+        for part in _parts(problem, method, rounds, key):
+            found = _guarded(part)
             findings += found
             if any(finding.level == PROBLEM and finding.error is not None for finding in found):
                 break  # what comes after would fail in the same way
     return report(tuple(findings))
 
 
-def _looks(problem: Problem, method: Method, rounds: int, key: int) -> Iterator[Callable[[], list[Finding]]]:
-    """Yield what is to be looked at; later looks rely on earlier ones having gone well."""
+def _parts(problem: Problem, method: Method, rounds: int, key: int) -> Iterator[Callable[[], Any]]:
+    """Yield the parts of a check, functions that may return findings; later ones rely on earlier ones having gone well."""
     yield lambda: start(problem)
     yield lambda: data(problem, method)
     moved: list[Problem] = []
-    yield lambda: moved.append(feasible_start(problem)) or []  # type: ignore[func-returns-value]
+    yield lambda: moved.append(feasible_start(problem))
     [problem] = moved
     yield lambda: sets(problem, method)
-    yield lambda: warn_of_long_steps([method], problem, rounds) or []  # type: ignore[func-returns-value]
-    yield lambda: check_start(problem, method) or []  # type: ignore[func-returns-value]
+    yield lambda: warn_of_long_steps([method], problem, rounds)
+    yield lambda: check_start(problem, method)
     yield lambda: losses(problem, method, key)
     yield lambda: steepness(problem, key)
     yield lambda: trial(problem, method, rounds, key)
 
 
-def _guarded(look: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return what a look finds, with its warnings as notes; an error is a finding too."""
+def _guarded(part: Callable[[], Any]) -> list[Finding]:
+    """Return what a part of a check finds, with its warnings as notes; an error is a finding too."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             with telling():
-                found = look()
+                found = part() or []
         except FedrzoError as error:
             found = [Finding.of_message(PROBLEM, str(error), "problem", error)]
         except Exception as error:
-            found = [
-                Finding(PROBLEM, "problem", f"{type(error).__name__}: {' '.join(str(error).split())}", error=error)
-            ]
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            found = [Finding(PROBLEM, "problem", text, error=error)]
     notes = dict.fromkeys(str(warning.message) for warning in warned if issubclass(warning.category, UserWarning))
     return [Finding.of_message(NOTE, text, "problem") for text in notes] + found

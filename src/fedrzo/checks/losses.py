@@ -28,8 +28,8 @@ def losses(problem: Problem, method: Method, key: int) -> list[Finding]:
     """Look at the loss at x0, as far from it as the method's smoothing, and farther."""
     smoothing = float(getattr(method, "smoothing", 0.01))
     points = _points(np.asarray(problem.x0), smoothing, key)
-    values = _look(problem, points, key)
-    again = _look(problem, points, key) if is_blackbox(problem.loss_fn) else None
+    values = _values_at(problem, points, key)
+    again = _values_at(problem, points, key) if is_blackbox(problem.loss_fn) else None
     found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values)]
     found.append(_mean(values, again, points.dtype))
     if not problem.hierarchical:
@@ -49,18 +49,14 @@ def _points(x: np.ndarray, smoothing: float, key: int) -> np.ndarray:
     return (x + np.array([0 * units[0], *around, FAR * units[0], -FAR * units[0]])).astype(x.dtype)
 
 
-def _look(problem: Problem, points: np.ndarray, key: int, lower: bool = False) -> Values:
+def _values_at(problem: Problem, points: np.ndarray, key: int, lower: bool = False) -> Values:
     clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
-    at, samples = jnp.asarray(points, problem.dtype), _samples(problem, clients.size, lower)
+    dear = problem.lower_blackbox if lower else is_blackbox(problem.loss_fn)
+    at, samples = jnp.asarray(points, problem.dtype), SAMPLES if dear else max(SAMPLES, IN_ALL // clients.size)
+    if not problem.takes_batches:
+        samples = 2  # scenarios come one at a time, so that nothing can mix them up, and each takes a lower solve at every point
     found = _values(problem, at, jnp.asarray(clients), jax.random.key(key), samples, lower)
     return Values(*(None if part is None else np.asarray(part, np.float64) for part in found))
-
-
-def _samples(problem: Problem, clients: int, lower: bool) -> int:
-    if not problem.takes_batches:
-        return 2  # scenarios come one at a time, so that nothing can mix them up, and each takes a lower solve at every point
-    dear = problem.lower_blackbox if lower else is_blackbox(problem.loss_fn)
-    return SAMPLES if dear else max(SAMPLES, IN_ALL // clients)
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5))
@@ -110,10 +106,8 @@ def _depends_on_x(values: Values, smoothing: float) -> Finding | None:
 def _depends_on_batch(values: Values) -> Finding | None:
     if float(np.nanmax(np.ptp(values.singles, axis=(0, 1)))) > 0:
         return None
-    text = (
-        "it has the same value for every sample of every client; check that it uses the batch, and that samples differ"
-    )
-    return Finding(NOTE, "loss", text)
+    text = "it has the same value for every sample of every client; "
+    return Finding(NOTE, "loss", text + "check that it uses the batch, and that samples differ")
 
 
 def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
@@ -130,8 +124,8 @@ def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
 def lower_mean(problem: Problem, smoothing: float, key: int) -> Finding | None:
     """Look at the lower loss in the same way, around y0; what does not change with y has no effect."""
     points = _points(np.asarray(problem.stated[1].start), smoothing, key)
-    values = _look(problem, points, key, lower=True)
-    again = _look(problem, points, key, lower=True) if problem.lower_blackbox else None
+    values = _values_at(problem, points, key, lower=True)
+    again = _values_at(problem, points, key, lower=True) if problem.lower_blackbox else None
     found = _mean(values, again, np.float64)
     return dataclasses.replace(found, about="lower") if found is not None and found.level == PROBLEM else None
 
@@ -150,12 +144,10 @@ def _shape(values: Values, dtype: Any) -> Finding | None:
         return None  # linear, or too small a distance to tell
     power = float(np.log2(second[1] / second[0]))
     facts = {"power": power}
+    text = "it has kinks, or jumps, near x0: the case for methods that use loss values alone"
     if power > SHARP:
         text = "it looks smooth near x0; where it has a gradient, a first-order method needs fewer steps"
-        return Finding(OK, "loss", text, facts)
-    return Finding(
-        OK, "loss", "it has kinks, or jumps, near x0: the case for methods that use loss values alone", facts
-    )
+    return Finding(OK, "loss", text, facts)
 
 
 def _repeatable(values: Values, again: Values, dim: int, smoothing: float) -> Finding:

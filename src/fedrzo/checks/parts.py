@@ -1,6 +1,8 @@
-"""What can be seen without calling a loss: the starting point, the clients' data, and the sets."""
+"""The parts of a problem: the starting point, the clients' data, the sets, and constants estimated near x0."""
 
 from __future__ import annotations
+
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,33 +12,37 @@ from fedrzo.data.client_data import Sampler
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.mistakes import IGNORED, ignores_key
-from fedrzo.support.pytrees import Layout
-from fedrzo.theory.estimates import ball
+from fedrzo.theory.estimates import Estimates, Interval, ball, estimate
 
 UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
 POINTS = 8  # around x0, at which Y is looked at
+RADIUS = 1.0  # of the ball of those points
+SLOPE_POINTS = 4  # near x0, at which slopes are estimated;
+LOWER_POINTS = 2  # fewer where each takes dozens of lower solves
+TOLERANCE = 0.01  # relative: what a given constant may be off by before it is worth a note
 
 
 def start(problem: Problem) -> list[Finding]:
     """Say what x and y are."""
-    return [_point(name, layout) for name, layout in problem.layouts.items()]
-
-
-def _point(name: str, layout: Layout) -> Finding:
-    shapes = [list(shape) for shape in layout.shapes]
-    parts = f"{layout.size} number{'s' * (layout.size > 1)}" + (f" in {len(shapes)} arrays" if len(shapes) > 1 else "")
-    return Finding(
-        OK, name, f"{parts}, {layout.dtype}", {"size": layout.size, "shapes": shapes, "dtype": str(layout.dtype)}
-    )
+    found = []
+    for name, layout in problem.layouts.items():
+        shapes, size, dtype = [list(shape) for shape in layout.shapes], layout.size, str(layout.dtype)
+        arrays = f" in {len(shapes)} arrays" if len(shapes) > 1 else ""
+        text = f"{size} number{'s' * (size > 1)}{arrays}, {dtype}"
+        found.append(Finding(OK, name, text, {"size": size, "shapes": shapes, "dtype": dtype}))
+    return found
 
 
 def data(problem: Problem, method: Method) -> list[Finding]:
     """Say what clients have, and whether they or a batch are out of proportion."""
-    if not problem.data.stored:
-        return [_sampler(problem.data)]
+    facts = {"clients": problem.clients}
+    if isinstance(problem.data, Sampler):
+        if ignores_key(problem.data):
+            return [Finding(NOTE, "Sampler", IGNORED, facts)]
+        return [Finding(OK, "data", f"{problem.clients} clients, whose samples are drawn when needed", facts)]
     sizes = np.asarray(problem.data.sizes)
     low, high = int(sizes.min()), int(sizes.max())
-    facts = {"clients": problem.clients, "smallest": low, "largest": high}
+    facts |= {"smallest": low, "largest": high}
     each = f"{low}" if low == high else f"{low} to {high}"
     found = [Finding(OK, "data", f"{problem.clients} clients with {each} samples each", facts)]
     if high > UNEQUAL * low and problem.weights == "uniform":
@@ -50,13 +56,6 @@ def data(problem: Problem, method: Method) -> list[Finding]:
         text = f'{batch} samples are drawn, with replacement, from as few as {low}; "full" takes each of them once'
         found.append(Finding(NOTE, "batch_size", text, {"batch_size": batch, "smallest": low}))
     return found
-
-
-def _sampler(sampler: Sampler) -> Finding:
-    facts = {"clients": sampler.clients}
-    if ignores_key(sampler):
-        return Finding(NOTE, "Sampler", IGNORED, facts)
-    return Finding(OK, "data", f"{sampler.clients} clients, whose samples are drawn when needed", facts)
 
 
 def sets(problem: Problem, method: Method) -> list[Finding]:
@@ -84,3 +83,47 @@ def _lower_set(problem: Problem, radius: float) -> Finding:
         "lower_domain on which it is not, or start elsewhere"
     )
     return Finding(NOTE, "lower_constraint", text, facts)
+
+
+def steepness(problem: Problem, key: int) -> list[Finding]:
+    """Estimate the slope of the loss and, of the lower level, its modulus and smoothness."""
+    if problem.lower_blackbox:
+        text = "a black box has no Hessian to measure; give modulus and smoothness if you know them"
+        return [Finding(OK, "lower", text)]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        points = LOWER_POINTS if problem.hierarchical else SLOPE_POINTS
+        found = estimate(problem.without_constants(), radius=RADIUS, points=points, key=key, warn=False)
+    findings = [_slope(found, problem)]
+    if warned:  # said once for each point that was looked at; once is enough
+        return [*findings, Finding.of_message(NOTE, str(warned[0].message), "lower")]
+    if found.modulus is None or found.smoothness is None or found.modulus.high <= 0:
+        return findings  # that a map is not strongly monotone has been said by the look at the lower level
+    return findings + _lower(problem, found.modulus, found.smoothness)
+
+
+def _slope(found: Estimates, problem: Problem) -> Finding:
+    low, high = found.lipschitz
+    of = "the loss with its lower solutions" if problem.hierarchical else "the loss"
+    text = f"slopes of {of} reach {low:.3g} to {high:.3g} within {RADIUS:g} of x0 (an estimate from samples)"
+    return Finding(OK, "lipschitz", text, {"low": low, "high": high})
+
+
+def _lower(problem: Problem, modulus: Interval, smoothness: Interval) -> list[Finding]:
+    facts = {"modulus": list(modulus), "smoothness": list(smoothness)}
+    condition = smoothness.low / modulus.high
+    text = (
+        f"modulus about {modulus.high:.3g}, smoothness about {smoothness.low:.3g} in y: condition number {condition:.3g}"
+        + ("" if condition < 1e4 else ", so that lower solves are slow")
+    )
+    found = [Finding(OK, "lower", text, facts)]
+    given, largest = problem.given
+    if given is not None and given > modulus.high * (1 + TOLERANCE):
+        words = (
+            f"{given:.4g} was given, {modulus.high:.4g} measured on samples; lower solves trust it: give a smaller one"
+        )
+        found.append(Finding(NOTE, "modulus", words, {"given": given, "measured": modulus.high}))
+    if largest is not None and largest < smoothness.low * (1 - TOLERANCE):
+        words = f"{largest:.4g} was given, {smoothness.low:.4g} measured on samples; steps may be too long: give a larger one"
+        found.append(Finding(NOTE, "smoothness", words, {"given": largest, "measured": smoothness.low}))
+    return found

@@ -12,20 +12,13 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        level: `"ok"`, `"note"` (worth knowing; a run works) or `"problem"` (a run fails, or solves something else).
-        about: the argument it is about, such as `loss`.
-        text: what was found and, unless all is well, what to do.
-        data: the numbers behind it.
-        error: the error that a run would end with, where there is one.
-    """
-
-    level: str
-    about: str
-    text: str
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    level: str  # `"ok"`, `"note"` (worth knowing; a run works) or `"problem"` (a run fails, or solves something else)
+    about: str  # the argument it is about, such as `loss`
+    text: str  # what was found and, unless all is well, what to do
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # the numbers behind it
+    # The error that a run would end with, where there is one
     error: Exception | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -83,8 +76,9 @@ class Report:
         raise KeyError(about)
 
     def __repr__(self) -> str:
-        count = ", ".join(_plural(len(found), name) for found, name in ((self.problems, PROBLEM), (self.notes, NOTE)))
-        return "\n".join([f"{self.problem} by {self.method}: {count}", *map(str, self.findings)])
+        counts = ((len(self.problems), PROBLEM), (len(self.notes), NOTE))
+        shown = ", ".join(f"{count or 'no'} {name}{'s' * (count != 1)}" for count, name in counts)
+        return "\n".join([f"{self.problem} by {self.method}: {shown}", *map(str, self.findings)])
 
     def raise_problem(self) -> None:
         """Raise the first problem, if there is one: the error itself, or its words."""
@@ -100,7 +94,3 @@ class Report:
             "rounds": self.rounds,
             "findings": [finding.to_dict() for finding in self.findings],
         }
-
-
-def _plural(count: int, name: str) -> str:
-    return f"{count or 'no'} {name}{'s' * (count != 1)}"

@@ -17,7 +17,7 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
 from fedrzo.results.figure import bytes_unit
-from fedrzo.running.job import failure
+from fedrzo.running.health import failure
 
 ROUNDS = 3  # tried at the start of a run
 TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do not depend on it
@@ -25,23 +25,15 @@ TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do no
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """What the trial showed.
+    """What the trial showed."""
 
-    Attributes:
-        costs: of the rounds that were tried: the first ones, the last one, and some in between where that differs.
-        before: the monitored loss at x0.
-        after: the same after the first rounds.
-        failure: why the method could not go on from there, if so.
-        first: seconds of the first round and the first evaluation, compilation included.
-        each: seconds of one round and its evaluation, later.
-    """
-
+    # Of the rounds that were tried: the first ones, the last one, and some in between where that differs
     costs: dict[int, Cost]
-    before: float
-    after: float
-    failure: str | None
-    first: float
-    each: float
+    before: float  # the monitored loss at x0
+    after: float  # the same after the first rounds
+    failure: str | None  # why the method could not go on from there, if so
+    first: float  # seconds of the first round and the first evaluation, compilation included
+    each: float  # seconds of one round and its evaluation, later
 
 
 def trial(problem: Problem, method: Method, rounds: int, key: int) -> list[Finding]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedrzo.cli import output
-from fedrzo.cli.commands import Command, Json
+from fedrzo.cli.commands import Command, Json, Quiet, Rounds, note
 
 app = typer.Typer(
     help="Solve a problem on a real Flower federation.", rich_markup_mode=None, pretty_exceptions_enable=False
@@ -31,19 +30,15 @@ def init(
     from fedrzo.deploy.scaffold import init
 
     written = [str(path) for path in init(folder, problem)]
-    if json:
-        output.print_json({"files": written})
-    else:
-        print(
-            "\n".join([*written, f"try it here: fedrzo deploy local {folder}; deploy it: see {folder / 'README.md'}"])
-        )
+    try_it = f"try it here: fedrzo deploy local {folder}; deploy it: see {folder / 'README.md'}"
+    output.show(json, {"files": written}, "\n".join([*written, try_it]))
 
 
 @app.command(cls=Command)
 def local(
     folder: Folder,
     nodes: Annotated[int, typer.Option(help="How many nodes; the app's number of clients.")] = 3,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -56,7 +51,7 @@ def local(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and what nodes remember there.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run an app on a real SuperLink and SuperNodes of this machine, with TLS and node authentication."""
@@ -69,19 +64,12 @@ def local(
     config |= {name: value for name, value in given.items() if value is not None}
     config["out"] = str((out or folder / "results").resolve())
 
-    def show(line: str) -> None:
-        if not quiet:
-            print(line, file=sys.stderr, flush=True)
-
     try:
-        result = local(folder.resolve(), nodes, config, show, keep)
+        result = local(folder.resolve(), nodes, config, lambda line: note(line, quiet), keep)
     except Stopped:
         raise typer.Exit(STOPPED) from None
-    if json:
-        output.print_json({"history": result.history.to_dict(), "events": [list(event) for event in result.events]})
-    else:
-        print(result)
-        print(f"result: {config['out']}")
+    found = {"history": result.history.to_dict(), "events": [list(event) for event in result.events]}
+    output.show(json, found, f"{result}\nresult: {config['out']}")
 
 
 @app.command(cls=Command)

@@ -15,20 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from fedrzo.cli import deploy, output, solve
-from fedrzo.cli.commands import (
-    Command,
-    Data,
-    Json,
-    Out,
-    Quiet,
-    Resume,
-    Rounds,
-    Seed,
-    Seeds,
-    Settings,
-    execute,
-    one_of,
-)
+from fedrzo.cli.commands import Command, Data, Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, one_of
 from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
 from fedrzo.errors import FedrzoError, nearest
@@ -95,14 +82,11 @@ def list_(json: Json = False) -> None:
         "methods": {name: (cls.__doc__ or "").strip().splitlines()[0] for name, cls in methods.METHODS.items()},
         "specs": {name: Spec.read(name).title for name in built_in()},
     }
-    if json:
-        output.print_json(known)
-        return
     width = max(len(name) for lines in known.values() for name in lines)
+    shown = []
     for kind, lines in known.items():
-        print(f"{kind}:")
-        for name, line in lines.items():
-            print(f"  {name:{width}}  {line}")
+        shown += [f"{kind}:", *(f"  {name:{width}}  {line}" for name, line in lines.items())]
+    output.show(json, known, "\n".join(shown))
 
 
 @app.command(cls=Command)
@@ -147,10 +131,7 @@ def report(
     from fedrzo.paper.report.page import write
 
     written = write(folder, out)
-    if json:
-        output.print_json({**dataclasses.asdict(written), "file": str(written.file)})
-    else:
-        print(written)
+    output.show(json, {**dataclasses.asdict(written), "file": str(written.file)}, written)
 
 
 def _usage(error: Any) -> str:

@@ -14,31 +14,37 @@ if TYPE_CHECKING:
 
 
 def report(title: str, outcomes: list[Outcome], seeds: int | None, as_json: bool) -> None:
-    """Print the outcomes of some tasks.
+    """Print the outcomes of some tasks: a row for each, with the loss at the end and what it cost.
 
     As JSON, a single task gives `{"history": {column: [...]}}`, several give `{"variants": [{"label", "history"}, ...]}`;
     with seeds, `history` is a list of such histories.
     """
     notes = _notes(outcomes)
     if not as_json:
-        print_table(title, outcomes)
+        columns = _columns([result for outcome in outcomes for result in outcome.results])
+        rows = [[outcome.label, *(_cell(outcome.results, name) for name in columns)] for outcome in outcomes]
+        print_rows(title, [["", *columns.values()], *rows])
         print(*notes, sep="\n", end="\n" * bool(notes))
         return
     print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr)
-    entries = [{"label": outcome.label, "history": _histories(outcome, seeds)} for outcome in outcomes]
+    entries = []
+    for outcome in outcomes:
+        histories = [result.history.to_dict() for result in outcome.results]
+        entries.append({"label": outcome.label, "history": histories[0] if seeds is None else histories})
     print_json({"variants": entries} if len(entries) > 1 else {"history": entries[0]["history"]})
+
+
+def show(as_json: bool, content: dict[str, Any], text: object) -> None:
+    """Print what a command found: as JSON, or in words."""
+    if as_json:
+        print_json(content)
+    else:
+        print(text)
 
 
 def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on one line; what JSON cannot hold, the infinities and NaN of a diverged run, becomes null."""
     print(json.dumps(_finite(content), allow_nan=False))
-
-
-def print_table(title: str, outcomes: list[Outcome]) -> None:
-    """Print one row per task: the loss at the end, and what it cost."""
-    columns = _columns([result for outcome in outcomes for result in outcome.results])
-    rows = [[outcome.label, *(_cell(outcome.results, name) for name in columns)] for outcome in outcomes]
-    print_rows(title, [["", *columns.values()], *rows])
 
 
 def print_records(records: list[Record]) -> None:
@@ -72,11 +78,6 @@ def _notes(outcomes: list[Outcome]) -> list[str]:
 
     notes = [(outcome.label, together([result.notes for result in outcome.results])) for outcome in outcomes]
     return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes for text in texts]
-
-
-def _histories(outcome: Outcome, seeds: int | None) -> Any:
-    histories = [result.history.to_dict() for result in outcome.results]
-    return histories[0] if seeds is None else histories
 
 
 def _finite(content: Any) -> Any:

@@ -39,10 +39,18 @@ def reproduce(
     """Reproduce the paper's figures and tables and published numbers, and judge each claim."""
     if name not in (*REPRODUCTIONS, "all"):
         raise InputError(f"reproduce: found {name!r}; pass one of {', '.join(REPRODUCTIONS)}, or all")
-    names = REPRODUCTIONS if name == "all" else (name,)
+    from fedrzo.paper.reproduction import Reproduction
+
+    names, folder = REPRODUCTIONS if name == "all" else (name,), None if data is None else str(data)
+    records = []
     with contextlib.redirect_stdout(sys.stderr):
         experiments = _experiments(names, quick, data, quiet)
-        records = [_reproduce(each, quick, seed or 0, data, out, quiet) for each in experiments.items()]
+        for each, module in experiments.items():
+            try:
+                records.append(module.run(Reproduction(each, quick, seed or 0, out, folder, not quiet)))
+            except KeyboardInterrupt:
+                note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
+                raise
     if out is not None:
         note(f"wrote {', '.join(f'{out / each}/' for each in experiments)}; see `fedrzo report {out}`", quiet)
     if len(experiments) < len(names):  # said again where it is not overlooked
@@ -59,52 +67,21 @@ def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: 
     """Return the experiments of these names whose data are there, having said how long they take, and which are skipped."""
     import importlib
 
+    from fedrzo.data.files import find
     from fedrzo.paper.reproduction import duration
 
     found = {name: importlib.import_module(f"fedrzo.paper.{name}") for name in names}
-    users: dict[str, list[str]] = {}
-    for name, module in found.items():
-        for needed in getattr(module, "DATA", ()):
-            users.setdefault(needed, []).append(name)
-    for name in _without_data(users, data, alone=len(names) == 1):
-        found.pop(name, None)
+    needed = {name: getattr(module, "DATA", ()) for name, module in found.items()}
+    for kind in dict.fromkeys(kind for kinds in needed.values() for kind in kinds):
+        try:
+            find(kind, data, True)
+        except MissingDataError as error:
+            if len(names) == 1:  # asked for by its name
+                raise
+            lacking = [name for name in names if kind in needed[name]]
+            note(f"fedrzo: skipped {', '.join(lacking)}: {error}", quiet=False)
+            found = {name: module for name, module in found.items() if name not in lacking}
     if len(found) > 1:
         minutes = sum(module.MINUTES[0 if quick else 1] for module in found.values())
         note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
     return found
-
-
-def _without_data(users: dict[str, list[str]], data: Path | None, alone: bool) -> list[str]:
-    """Return which experiments lack their data, and say why; an experiment that was asked for by its name may not.
-
-    Args:
-        users: the experiments that each data set is needed by.
-        data: where the data sets are.
-        alone: whether one experiment was asked for by its name.
-    """
-    from fedrzo.data.files import find
-
-    lacking = []
-    for needed, names in users.items():
-        try:
-            find(needed, data, True)
-        except MissingDataError as error:
-            if alone:
-                raise
-            note(f"fedrzo: skipped {', '.join(names)}: {error}", quiet=False)
-            lacking += names
-    return lacking
-
-
-def _reproduce(
-    experiment: tuple[str, Any], quick: bool, seed: int, data: Path | None, out: Path | None, quiet: bool
-) -> Any:
-    from fedrzo.paper.reproduction import Reproduction
-
-    name, module = experiment
-    reproduction = Reproduction(name, quick, seed, out, None if data is None else str(data), not quiet)
-    try:
-        return module.run(reproduction)
-    except KeyboardInterrupt:
-        note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
-        raise

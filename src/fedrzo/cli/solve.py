@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrzo.cli import new as templates
 from fedrzo.cli import output
 from fedrzo.cli.commands import Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, note
-from fedrzo.errors import DivergedError, InputError
+from fedrzo.errors import DivergedError, InputError, nearest
 
 if TYPE_CHECKING:
     from fedrzo.checks import Report
@@ -23,40 +23,41 @@ if TYPE_CHECKING:
 File = Annotated[
     str, typer.Argument(metavar="FILE.py[:NAME]", help="Defines `problem` (or NAME); maybe `method`, `rounds`.")
 ]
+KINDS = ("nonsmooth", "bilevel", "minimax", "twostage")  # of problems that there is a template for
 FEW = 10  # numbers of x that are shown
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help=f"What kind of problem: {', '.join(templates.KINDS)}.")],
+    kind: Annotated[str, typer.Argument(help=f"What kind of problem: {', '.join(KINDS)}.")],
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write; it must not be there yet.")],
     json: Json = False,
 ) -> None:
     """Write a commented file that states a small problem and runs; to be changed into your own."""
-    written = templates.new(kind, file)
-    following = [f"fedrzo check {written}", f"fedrzo solve {written}"]
-    if json:
-        output.print_json({"file": str(written), "next": following})
-    else:
-        print(f"{written}\ntry it: {' or '.join(following)}")
+    if kind not in KINDS:
+        raise InputError(f"kind: found {kind!r}{nearest(kind, KINDS)}")
+    if file.suffix != ".py":
+        raise InputError(f"file: {file} does not end in .py; pass a name such as my_problem.py")
+    text = resources.files("fedrzo.cli").joinpath("templates", f"{kind}.py").read_text()
+    try:
+        with file.open("x") as written:  # "x" refuses a file that is there, even one that appears just now
+            written.write(text.replace("FILE.py", str(file)))
+    except FileExistsError:
+        raise InputError(f"file: {file} is there already and is left as it is; pass another name") from None
+    except OSError as error:
+        reason = f"cannot write {file} ({error.strerror})"
+        raise InputError(f"file: {reason}; pass a name in a folder that is there") from None
+    following = [f"fedrzo check {file}", f"fedrzo solve {file}"]
+    output.show(json, {"file": str(file), "next": following}, f"{file}\ntry it: {' or '.join(following)}")
 
 
-def check(
-    file: File,
-    settings: Settings = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    json: Json = False,
-) -> None:
+def check(file: File, settings: Settings = None, seed: Seed = None, rounds: Rounds = None, json: Json = False) -> None:
     """Look at the problem that a Python file defines, and explain what is found; exits with 2 on a problem."""
     from fedrzo.running.problem_file import UserFile
 
     with contextlib.redirect_stdout(sys.stderr):
         user = UserFile(file)
         report = _located(user, _checked(user, *_stated(user, settings, rounds), seed or 0))
-    if json:
-        output.print_json(report.to_dict())
-    else:
-        print(report)
+    output.show(json, report.to_dict(), report)
     if not report.ok:
         raise typer.Exit(2)
 

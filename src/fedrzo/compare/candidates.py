@@ -14,6 +14,7 @@ from typing import Any
 from fedrzo import methods as m
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import lower_level
 from fedrzo.support.settings import fields
 
@@ -31,15 +32,10 @@ SAME = {"LocalSGD": "FedAvg", "LFD": "FedAvg"}
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A method with its settings.
+    """A method with its settings."""
 
-    Attributes:
-        name: its label.
-        method: with the middle of the grid as its stepsize.
-    """
-
-    name: str
-    method: Method
+    name: str  # its label
+    method: Method  # with the middle of the grid as its stepsize
 
     @property
     def grid(self) -> list[float]:
@@ -50,18 +46,13 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a problem says about sensible settings.
+    """What a problem says about sensible settings."""
 
-    Attributes:
-        problem: what to solve.
-        batch_size: samples per loss value.
-    """
-
-    problem: Any
-    batch_size: int
+    problem: Any  # what to solve
+    batch_size: int  # samples per loss value
 
     @classmethod
-    def of(cls, problem: Any) -> Setting:
+    def of(cls, problem: Problem) -> Setting:
         """Read them off a problem."""
         sizes = [int(min(level.data.sizes)) for level in problem.stated if level.data.stored]
         return cls(problem, min([BATCH, *sizes]))
@@ -86,17 +77,6 @@ class Setting:
         return float(f"{0.5 / smoothness:.3g}")
 
 
-def _fedzo(s: Setting) -> Method:
-    middle = DIRECTIONS / (s.problem.dim + DIRECTIONS)
-    return m.FedZO(float(f"{middle:.2g}"), SMOOTHING, directions=DIRECTIONS, **s.steps)
-
-
-def _local_sgda_momentum(s: Setting) -> Method:
-    damping = 0.2
-    ascent = s.lower_stepsize / damping
-    return m.LocalSGDA(0.3, ascent, momentum=3.0, damping=damping, **s.steps)
-
-
 def _usual(cls: type[Method], s: Setting) -> Method:
     """Set up a method by the fields that it has."""
     known = fields(cls)
@@ -110,20 +90,22 @@ def _usual(cls: type[Method], s: Setting) -> Method:
 
 # Methods with fields of their own that need a choice, and variants.
 SPECIAL: dict[str, Callable[[Setting], Method]] = {
-    "FedZO": _fedzo,
+    "FedZO": lambda s: m.FedZO(
+        float(f"{DIRECTIONS / (s.problem.dim + DIRECTIONS):.2g}"), SMOOTHING, directions=DIRECTIONS, **s.steps
+    ),
     "DeComFL": lambda s: m.DeComFL(s.blind, SMOOTHING / s.problem.dim**0.5, **s.steps),
     "FedProx": lambda s: m.FedProx(0.1, 0.1, **s.steps),
     "FedMSPP": lambda s: m.FedMSPP(1.0, 0.1, **s.steps),
     "Scaffnew": lambda s: m.Scaffnew(0.1, 1 / LOCAL_STEPS, s.batch_size),
     "LocalSGDA": lambda s: m.LocalSGDA(0.1, s.lower_stepsize, **s.steps),
-    "LocalSGDA, momentum": _local_sgda_momentum,
+    "LocalSGDA, momentum": lambda s: m.LocalSGDA(0.3, s.lower_stepsize / 0.2, momentum=3.0, damping=0.2, **s.steps),
 }
 CANDIDATES: dict[str, Callable[[Setting], Method]] = {
     name: functools.partial(_usual, cls) for name, cls in m.METHODS.items() if name not in SAME
 } | SPECIAL
 
 
-def applicable(problem: Any) -> tuple[list[Candidate], dict[str, str]]:
+def applicable(problem: Problem) -> tuple[list[Candidate], dict[str, str]]:
     """Return the methods that solve a problem, and why the others of its class do not."""
     setting, found, refused = Setting.of(problem), [], {}
     for name, make in CANDIDATES.items():
@@ -133,8 +115,7 @@ def applicable(problem: Any) -> tuple[list[Candidate], dict[str, str]]:
         try:
             method = make(setting)
             method.check(problem)
+            found.append(Candidate(name, method))
         except InputError as error:
             refused[name] = str(error)
-            continue
-        found.append(Candidate(name, method))
     return found, refused

@@ -159,7 +159,11 @@ def figure(found: dict[str, Any], contests: list[Contest]) -> Any:
     """Draw the loss against evaluations and bytes, each up to its budget; best methods first."""
     runs = {contest.candidate.name: contest.merged() for contest in contests}
     best = min(float(np.nanmin(history[found["column"]])) for group in runs.values() for history in group)
-    groups = {_label(entry, found): [_gap(h, best, found) for h in runs[entry["name"]]] for entry in found["methods"]}
+    groups = {}
+    for entry in found["methods"]:
+        # Where there are sets, the label says how far outside of them x itself ended.
+        outside = f" ({distance(entry['at_equal_evaluations'])} outside)" if _constrained(found) else ""
+        groups[entry["name"] + outside] = [_gap(history, best, found) for history in runs[entry["name"]]]
     hidden = best <= 0 or best > HIDES * found["start"]
     picture = prepare(groups, GAPS[found["column"]] if hidden else found["column"], BUDGETS)
     drawn = plots.draw(picture, PANEL)
@@ -172,12 +176,6 @@ def figure(found: dict[str, Any], contests: list[Contest]) -> Any:
     traffic.xaxis.set_major_formatter(lambda x, _: f"{x * scale / factor:g}")
     traffic.set_xlabel(f"upload + download [{unit}]")
     return drawn
-
-
-def _label(entry: dict[str, Any], found: dict[str, Any]) -> str:
-    """Return a curve's name; where there are sets, with how far outside of them x itself ended."""
-    outside = f" ({distance(entry['at_equal_evaluations'])} outside)" if _constrained(found) else ""
-    return entry["name"] + outside
 
 
 def _gap(history: History, best: float, found: dict[str, Any]) -> History:

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedrzo.compare.candidates import LOCAL_STEPS, POINTS, RATIO, Candidate, Setting
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.results.figure import spent
 from fedrzo.results.history import History
 from fedrzo.results.statistics import confidence_band
@@ -40,25 +41,15 @@ AT_X, AT_PROJECTION = "loss", "loss_feasible"  # columns of a history
 
 @dataclasses.dataclass
 class Contest:
-    """One method's way through a comparison.
+    """One method's way through a comparison."""
 
-    Attributes:
-        candidate: the method.
-        problem: what is solved.
-        cap: rounds that it may not exceed.
-        per_round: what a round costs, by a short trial.
-        tried: the loss of each stepsize.
-        stepsize: the winner.
-        histories: per budget, one per seed.
-    """
-
-    candidate: Candidate
-    problem: Any
-    cap: int
-    per_round: dict[str, float] = dataclasses.field(default_factory=dict)
-    tried: dict[float, float] = dataclasses.field(default_factory=dict)
-    stepsize: float = math.nan
-    histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)
+    candidate: Candidate  # the method
+    problem: Problem  # what is solved
+    cap: int  # rounds that it may not exceed
+    per_round: dict[str, float] = dataclasses.field(default_factory=dict)  # what a round costs, by a short trial
+    tried: dict[float, float] = dataclasses.field(default_factory=dict)  # the loss of each stepsize
+    stepsize: float = math.nan  # the winner
+    histories: dict[str, list[History]] = dataclasses.field(default_factory=dict)  # per budget, one per seed
 
     @property
     def limit(self) -> float:
@@ -134,10 +125,13 @@ class Contest:
         ends = {f"at_equal_{budget}": self.end(budget, budgets) for budget in BUDGETS}
         method = dataclasses.replace(self.candidate.method, stepsize=self.stepsize)  # type: ignore[type-var]
         grid = sorted(self.tried)
+        values = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}  # type: ignore[arg-type]
         return {
             "name": self.candidate.name,
             "method": repr(method),
-            "fields": {field.name: _show(getattr(method, field.name)) for field in dataclasses.fields(method)},  # type: ignore[arg-type]
+            "fields": {
+                name: v if v is None or isinstance(v, str | int | float) else repr(v) for name, v in values.items()
+            },
             "stepsize": self.stepsize,
             "grid": grid,
             "grid_loss": [plain(self.tried[value]) for value in grid],
@@ -176,17 +170,16 @@ def judged_by(history: History) -> str:
     return AT_PROJECTION if AT_PROJECTION in history else AT_X
 
 
-def enter(candidates: list[Candidate], problem: Any, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
+def enter(candidates: list[Candidate], problem: Problem, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
     """Try each method for a few rounds; return who takes part, and who learned only now that the problem is not for it."""
     contests, refused = [], {}
     for candidate in candidates:
         contest = Contest(candidate, problem, cap)
         try:
             contest.trial(seed + TUNING)
+            contests.append(contest)
         except InputError as error:
             refused[candidate.name] = str(error)
-            continue
-        contests.append(contest)
     return contests, refused
 
 
@@ -209,11 +202,6 @@ def _merge(pair: tuple[History, ...]) -> History:
         for i, r in enumerate(columns["round"]):
             rows[r] = {name: values[i] for name, values in columns.items()}
     return History({name: [rows[r][name] for r in sorted(rows)] for name in pair[0]})
-
-
-def _show(value: Any) -> Any:
-    """Return a method's field in plain values, defaults included."""
-    return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
 def rank(loss: float | None) -> float:

@@ -5,35 +5,25 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedrzo import zoo
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.running.problem_file import UserFile, is_python
 from fedrzo.support.files import check_writable
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line.
+    """The options of the command line."""
 
-    Attributes:
-        problem: a name of the zoo, a user's FILE.py, or what a benchmark of a fixed problem calls it.
-        seeds: how many runs of each setting.
-        budget: loss evaluations over all clients; None for the default.
-        seed: the first of the seeds.
-        out: a folder for tables, figures and numbers.
-        quick: do less.
-        progress: say on standard error what is going on.
-    """
-
-    problem: str
-    seeds: int
-    budget: int | None = None
-    seed: int = 0
-    out: Path | None = None
-    quick: bool = False
-    progress: bool = True
+    problem: str  # a name of the zoo, a user's FILE.py, or what a benchmark of a fixed problem calls it
+    seeds: int  # how many runs of each setting
+    budget: int | None = None  # loss evaluations over all clients; None for the default
+    seed: int = 0  # the first of the seeds
+    out: Path | None = None  # a folder for tables, figures and numbers
+    quick: bool = False  # do less
+    progress: bool = True  # say on standard error what is going on
 
     def check(self) -> None:
         """Refuse what makes no sense; last, so that nothing is left behind, see that the folder can be written in."""
@@ -44,7 +34,7 @@ class Options:
             raise InputError(f"--seeds: found {self.seeds}; pass a whole number of at least 1")
         self.check_out()
 
-    def make(self) -> Any:
+    def make(self) -> Problem:
         """Return the problem: one of the zoo, or what a Python file defines."""
         return UserFile(self.problem).problem if is_python(self.problem) else zoo.make(self.problem)
 

@@ -14,37 +14,29 @@ DAYS = 365
 HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
-def make_authority(folder: Path, hosts: tuple[str, ...] = HOSTS) -> None:
-    """Write an authority's certificate `ca.crt`, and `server.pem` and `server.key`, signed by it, for some hosts.
+def make_authority(folder: Path) -> None:
+    """Write an authority's certificate `ca.crt`, and `server.pem` and `server.key`, signed by it, for `HOSTS`.
 
     The authority's own key is forgotten: nothing else can ever be signed by it.
     """
     x509 = require("cryptography.x509", "flower")
-    hashes = require("cryptography.hazmat.primitives.hashes", "flower")
     authority, server = _new_key(), _new_key()
-    issuer = _name("fedrzo local authority")
-    root = (
-        _certificate(issuer, issuer, authority)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
-        .add_extension(_usage(x509, signs_certificates=True), critical=True)
-        .sign(authority, hashes.SHA256())
-    )
-    leaf = (
-        _certificate(_name(hosts[0]), issuer, server)
-        .add_extension(x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
-        )
-        .add_extension(_usage(x509, signs_certificates=False), critical=True)
-        .sign(authority, hashes.SHA256())
-    )  # fmt: skip
-    serialization = require("cryptography.hazmat.primitives.serialization", "flower")
+    issuer, public = "fedrzo local authority", authority.public_key()
+    root = [
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (x509.SubjectKeyIdentifier.from_public_key(public), False),
+        (_usage(x509, signs_certificates=True), True),
+    ]
+    leaf = [
+        (x509.SubjectAlternativeName([_host(x509, host) for host in HOSTS]), False),
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False),
+        (_usage(x509, signs_certificates=False), True),
+    ]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ca.crt").write_bytes(root.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
-    write_secret(folder / "server.key", _private(server, serialization.PrivateFormat.PKCS8))
+    (folder / "ca.crt").write_bytes(_certificate(issuer, issuer, authority, authority, root))
+    (folder / "server.pem").write_bytes(_certificate(HOSTS[0], issuer, server, authority, leaf))
+    write_secret(folder / "server.key", _private(server, "PKCS8"))
 
 
 def make_node_key(path: Path) -> None:
@@ -52,7 +44,7 @@ def make_node_key(path: Path) -> None:
     serialization = require("cryptography.hazmat.primitives.serialization", "flower")
     key = _new_key()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_secret(path, _private(key, serialization.PrivateFormat.OpenSSH))
+    write_secret(path, _private(key, "OpenSSH"))
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     path.with_name(path.name + ".pub").write_bytes(public + b"\n")
 
@@ -69,28 +61,26 @@ def _new_key() -> Any:
     return ec.generate_private_key(ec.SECP384R1())
 
 
-def _private(key: Any, form: Any) -> bytes:
+def _private(key: Any, form: str) -> bytes:
     serialization = require("cryptography.hazmat.primitives.serialization", "flower")
+    form = getattr(serialization.PrivateFormat, form)
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _certificate(subject: Any, issuer: Any, key: Any) -> Any:
+def _certificate(subject: str, issuer: str, key: Any, signer: Any, extensions: list[tuple[Any, bool]]) -> bytes:
+    """Return a certificate as PEM; of each extension, whether those who do not know it must refuse the certificate."""
     x509 = require("cryptography.x509", "flower")
     now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=DAYS))
-    )
-
-
-def _name(common: str) -> Any:
-    x509 = require("cryptography.x509", "flower")
-    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common)])
+    names = [x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)]) for name in (subject, issuer)]
+    builder = x509.CertificateBuilder(
+        issuer_name=names[1], subject_name=names[0], public_key=key.public_key(),
+        serial_number=x509.random_serial_number(), not_valid_before=now - datetime.timedelta(minutes=5),  # clocks differ
+        not_valid_after=now + datetime.timedelta(days=DAYS),
+    )  # fmt: skip
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    signed = builder.sign(signer, require("cryptography.hazmat.primitives.hashes", "flower").SHA256())
+    return signed.public_bytes(require("cryptography.hazmat.primitives.serialization", "flower").Encoding.PEM)
 
 
 def _host(x509: Any, host: str) -> Any:

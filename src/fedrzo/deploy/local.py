@@ -36,11 +36,8 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_
 class LocalFederation:
     """A federation on this machine; a context that stops what it started.
 
-    Args:
-        nodes: how many.
-        work: a folder for keys, logs and what nodes remember.
-        settings: more settings for each node, beside its `client-id`.
-        warm: whether each node has a worker that keeps data and compiled code.
+    The folder `work` gets keys, logs and what nodes remember. Each node may have more settings beside its `client-id`, and,
+    unless `warm` is False, a worker that keeps data and compiled code.
     """
 
     def __init__(self, nodes: int, work: Path, settings: Sequence[Mapping[str, Any]] = (), warm: bool = True) -> None:
@@ -150,16 +147,18 @@ class LocalFederation:
         return done.stdout
 
     def run(self, app: Path, config: Mapping[str, Any], show: Callable[[str], None]) -> Result:
-        """Run an app to its end, passing on the lines that the server writes.
+        """Run an app that `fedrzo deploy init` wrote to its end; `show` is given each line that the server writes.
 
-        Args:
-            app: a folder that `fedrzo deploy init` wrote.
-            config: changes of the app's run configuration, of which `out` must be one.
-            show: is given each line.
+        The app's run configuration is changed by `config`, which must have an `out`.
         """
         outcome = Path(config["out"]) / OUTCOME
         outcome.unlink(missing_ok=True)
-        process = self.start_run(app, {"clients": len(self.settings), **config})
+        changes = " ".join(
+            f"{name}={json.dumps(value)}" for name, value in {"clients": len(self.settings), **config}.items()
+        )
+        (self.processes.logs / "run.log").unlink(missing_ok=True)
+        command = [executable("flwr"), "run", str(app), CONNECTION, "--run-config", changes, "--stream"]
+        process = self.processes.start("run", command, self.environment("cli"))
         with (self.processes.logs / "run.log").open() as log:
             while process.poll() is None:
                 self.processes.check(but="run")
@@ -173,13 +172,6 @@ class LocalFederation:
             raise FedrzoError(error)
         return Result.load(config["out"])
 
-    def start_run(self, app: Path, config: Mapping[str, Any]) -> subprocess.Popen:
-        """Start an app."""
-        changes = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        (self.processes.logs / "run.log").unlink(missing_ok=True)
-        command = [executable("flwr"), "run", str(app), CONNECTION, "--run-config", changes, "--stream"]
-        return self.processes.start("run", command, self.environment("cli"))
-
 
 def _pass_on(log: TextIO, show: Callable[[str], None]) -> None:
     for line in log:
@@ -190,14 +182,9 @@ def _pass_on(log: TextIO, show: Callable[[str], None]) -> None:
 def local(
     app: Path, nodes: int, config: Mapping[str, Any], show: Callable[[str], None], keep: Path | None = None
 ) -> Result:
-    """Run an app on a federation of this machine.
+    """Run an app on a federation of this machine; see `LocalFederation.run`.
 
-    Args:
-        app: a folder that `fedrzo deploy init` wrote.
-        nodes: how many.
-        config: changes of the app's run configuration.
-        show: is given each line of progress.
-        keep: a folder for keys, logs and what nodes remember; by default a temporary one.
+    The folder `keep`, by default a temporary one, gets keys, logs and what nodes remember.
     """
     if not (app / "pyproject.toml").is_file():
         raise InputError(f"DIR: {app} holds no pyproject.toml; write an app there with: fedrzo deploy init {app}")

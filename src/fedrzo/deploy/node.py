@@ -68,10 +68,8 @@ def answer_once(request: bytes, common: bytes, own: bytes) -> bytes:
 class NodeSession:
     """One node's part in one experiment.
 
-    Args:
-        run: `experiment`, `seed`, `clients` and `participants` (of a round), as the server has them.
-        settings: the node's own, from its command line: `client-id`, and what the user's file wants.
-        problem: the user's file.
+    The server has `experiment`, `seed`, `clients` and `participants` (of a round) in `run`; the node's own settings come from
+    its command line: `client-id`, and what the user's file wants.
     """
 
     def __init__(self, run: dict[str, Any], settings: dict[str, Any], problem: str) -> None:

@@ -50,10 +50,10 @@ def client_id(settings: Settings, clients: int) -> int:
 def own_part(file: UserFile, settings: Settings, client: int) -> Problem:
     """Return the problem of one node: its own data and its own set."""
     stand_in, lower = file.problem, file.problem.stated[-1].data
-    data = below = _data(file, "client_data", stand_in.data, settings, client)
+    data = lower_data = _data(file, "client_data", stand_in.data, settings, client)
     if lower is not stand_in.data or hasattr(file.module, "client_lower_data"):
-        below = _data(file, "client_lower_data", lower, settings, client)
-    problem = stand_in.with_data(data, below)
+        lower_data = _data(file, "client_lower_data", lower, settings, client)
+    problem = stand_in.with_data(data, lower_data)
     problem.sets = _sets(file, settings)
     problem.client_weights = np.ones(1)
     problem.test, problem.metrics = None, ()  # the server has those

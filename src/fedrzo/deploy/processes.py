@@ -61,10 +61,10 @@ class Processes:
             if name != but and process.poll() is not None:
                 raise ProcessError(f"{name} ended with status {process.returncode}: {self.tail(name)}")
 
-    def tail(self, name: str, lines: int = 3) -> str:
+    def tail(self, name: str) -> str:
         """Return the last lines of a log."""
         text = (self.logs / f"{name}.log").read_text(errors="replace")
-        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])
+        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
 
     def kill(self, name: str) -> None:
         """End a process and all that it started, at once, as a crash of its machine would."""

@@ -14,14 +14,9 @@ ROUNDS = 10
 
 
 def init(folder: Path, source: str | None = None) -> list[Path]:
-    """Write an app into a new folder.
+    """Write an app into a folder that is empty or absent; return the files.
 
-    Args:
-        folder: must be empty or absent.
-        source: a file that defines `problem`, `method` and `client_data`; an example where not given.
-
-    Returns:
-        The files that were written.
+    The source, an example where not given, is a file that defines `problem`, `method` and `client_data`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"DIR: {folder} is not empty; pass a new folder")

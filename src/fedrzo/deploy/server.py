@@ -20,7 +20,7 @@ from fedrzo.errors import FedrzoError, InputError
 from fedrzo.problems.base import INSIDE, Problem
 from fedrzo.results.result import Result
 from fedrzo.running.checkpoint import NAME
-from fedrzo.running.job import Row
+from fedrzo.running.loggers import Row
 from fedrzo.running.problem_file import UserFile
 from fedrzo.running.run import run
 from fedrzo.support.files import check_writable, write_file

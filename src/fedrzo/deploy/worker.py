@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Listener
 from pathlib import Path
 
 from fedrzo.deploy.node import NodeServer
@@ -20,21 +19,6 @@ LONGEST = 100  # bytes of a Unix socket's name, on every system
 
 def work(socket: Path) -> None:
     """Answer messages until the process is ended."""
-    server = NodeServer()
-    with _listening(socket) as listener:
-        print(f"worker: listening on {socket}", file=sys.stderr, flush=True)
-        while True:
-            with contextlib.suppress(EOFError, ConnectionError), listener.accept() as line:
-                _serve(server, line)
-
-
-def _serve(server: NodeServer, line: Connection) -> None:
-    request, common, own = (line.recv_bytes() for _ in range(3))
-    line.send_bytes(server.answer(request, common, own))
-
-
-@contextlib.contextmanager
-def _listening(socket: Path) -> Iterator[Listener]:
     if len(os.fsencode(socket)) > LONGEST:
         raise InputError(f"socket: {socket} is too long a name; pass one of at most {LONGEST} bytes")
     socket.parent.mkdir(parents=True, exist_ok=True)
@@ -44,8 +28,12 @@ def _listening(socket: Path) -> Iterator[Listener]:
         listener = Listener(str(socket), "AF_UNIX")
     finally:
         os.umask(mask)
+    print(f"worker: listening on {socket}", file=sys.stderr, flush=True)
+    server = NodeServer()
     try:
-        yield listener
+        while True:
+            with contextlib.suppress(EOFError, ConnectionError), listener.accept() as line:
+                line.send_bytes(server.answer(*(line.recv_bytes() for _ in range(3))))
     finally:
         listener.close()
         socket.unlink(missing_ok=True)

@@ -42,20 +42,14 @@ class Event(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What every engine carries from round to round beside a method's state.
+    """What every engine carries from round to round beside a method's state."""
 
-    Attributes:
-        x_random: x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random
-            iterate k*, which falls inside a round and never reaches a server.
-        random_round: which synchronisation that was.
-        first_failed_round: the first round that left a state which cannot be gone on from, or -1.
-        x_good: the last x before that.
-    """
-
+    # x at a synchronisation drawn uniformly among those so far. It stands in for the theory's random iterate k*, which falls
+    # inside a round and never reaches a server.
     x_random: jax.Array
-    random_round: jax.Array
-    first_failed_round: jax.Array
-    x_good: jax.Array
+    random_round: jax.Array  # which synchronisation that was
+    first_failed_round: jax.Array  # the first round that left a state which cannot be gone on from, or -1
+    x_good: jax.Array  # the last x before that
 
     @classmethod
     def start(cls, x: jax.Array) -> Progress:
@@ -76,17 +70,12 @@ class Progress(NamedTuple):
 
 
 class Engine(abc.ABC):
-    """Where clients are and how they are reached. Two engines give the same iterates, histories and costs.
+    """Where clients are and how they are reached. Two engines give the same iterates, histories and costs."""
 
-    Attributes:
-        name: under which results and error messages speak of it.
-        data_at_hand: whether this process has all clients' data, so that a run may compute losses by itself.
-        side_by_side: whether a session can run several methods at once.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # under which results and error messages speak of it
+    # Whether this process has all clients' data, so that a run may compute losses by itself
     data_at_hand: ClassVar[bool] = True
-    side_by_side: ClassVar[bool] = False
+    side_by_side: ClassVar[bool] = False  # whether a session can run several methods at once
 
     @abc.abstractmethod
     def start(
@@ -104,23 +93,15 @@ class Engine(abc.ABC):
 
 
 class Session(abc.ABC):
-    """Runs in progress: one, or several side by side. What is returned as a list has an entry for each.
+    """Runs in progress: one, or several side by side. What is returned as a list has an entry for each."""
 
-    Attributes:
-        data_at_hand: as of its engine.
-        stores_every_round: whether a checkpoint is due after every round, since clients cannot go back further.
-        method: as prepared; of runs side by side, one whose numbers have an entry for each.
-        problem: what this process knows of it.
-        round: how many rounds have been run.
-        events: what went wrong with clients, earlier sittings of a resumed run included.
-    """
-
-    data_at_hand: ClassVar[bool] = True
+    data_at_hand: ClassVar[bool] = True  # as of its engine
+    # Whether a checkpoint is due after every round, since clients cannot go back further
     stores_every_round: ClassVar[bool] = False
-    method: Method
-    problem: Problem
-    round: int = 0
-    events: Sequence[Event] = ()
+    method: Method  # as prepared; of runs side by side, one whose numbers have an entry for each
+    problem: Problem  # what this process knows of it
+    round: int = 0  # how many rounds have been run
+    events: Sequence[Event] = ()  # what went wrong with clients, earlier sittings of a resumed run included
 
     @abc.abstractmethod
     def advance(self, rounds: int) -> None:

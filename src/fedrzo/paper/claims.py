@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from fedrzo.results.statistics import confidence_band
 
 UPPER = "upper evaluations"
 COSTS = {"evaluations": "loss evaluations", UPPER: "upper-level evaluations"}
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}  # what `Claim.holds` says
 
 
 def cost(history: History, name: str) -> np.ndarray:
@@ -56,20 +56,13 @@ def smaller(text: str, measured: str, left: np.ndarray, right: np.ndarray, note:
 
 
 def more_local_steps(
-    groups: Mapping[int, Sequence[History]],
-    metric: str = "loss",
-    where: str = "",
-    own: bool = False,
+    groups: Mapping[int, Sequence[History]], metric: str = "loss", where: str = "", own: bool = False,
     costs: Sequence[str] = ("evaluations",),
-) -> list[Claim]:
-    """Judge "more local steps are better": each H against the next at equal rounds, the ends at equal evaluations.
+) -> list[Claim]:  # fmt: skip
+    """Judge "more local steps are better": each H against the next at equal rounds, few against many at equal costs.
 
-    Args:
-        groups: the runs of each H, from few to many, seeds in the same order.
-        metric: the column to compare.
-        where: what tells this comparison from others, shown behind the claim.
-        own: whether the comparison at equal rounds is ours too; those at equal cost always are.
-        costs: what to make equal besides rounds: `"evaluations"`, and `UPPER` where a lower level takes most of them.
+    The runs of each H come from few to many, seeds in the same order. Comparisons at equal cost are always our own; `UPPER` is
+    one where a lower level takes most evaluations. `where` is shown behind each claim.
     """
     place = f" ({where})" if where else ""
     word = metric.replace("_", " ")
@@ -98,30 +91,29 @@ def _at_equal(groups: Mapping[int, Sequence[History]], metric: str, word: str, p
     )  # fmt: skip
 
 
-def below(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+def below(text: str, measured: str, values: np.ndarray, limit: float) -> Claim:
     """Judge "this number is at most so large" by the interval of its mean over seeds."""
-    mean, low, high, several = _interval(values)
-    holds = True if high <= limit else (False if low > limit else None)
-    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
+    return _between(text, measured, values, (-math.inf, limit))
 
 
-def above(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
+def above(text: str, measured: str, values: np.ndarray, limit: float) -> Claim:
     """Judge "this number is larger than that" by the interval of its mean over seeds."""
-    turned = below(text, measured, -np.asarray(values, float), -limit, note, own)
-    low, high = (None if end is None else -end for end in (turned.high, turned.low))
-    return dataclasses.replace(turned, value=-turned.value, low=low, high=high)
+    return _between(text, measured, values, (limit, math.inf))
 
 
 def within(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
     """Judge "this number is between minus and plus so much" by the interval of its mean over seeds."""
-    mean, low, high, several = _interval(values)
-    holds = True if -limit <= low and high <= limit else (False if low > limit or high < -limit else None)
-    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
+    return _between(text, measured, values, (-limit, limit), note, own)
 
 
-def _interval(values: np.ndarray) -> tuple[float, float, float, bool]:
+def _between(
+    text: str, measured: str, values: np.ndarray, limits: tuple[float, float], note: str = "", own: bool = False
+) -> Claim:
     mean, low, high = (float(part) for part in confidence_band(np.asarray(values, float)))
-    return mean, low, high, len(values) > 1
+    outside = low > limits[1] or high < limits[0]
+    holds = True if limits[0] <= low and high <= limits[1] else (False if outside else None)
+    several = len(values) > 1
+    return Claim(text, measured, mean, low if several else None, high if several else None, holds, note, own)
 
 
 def exact(text: str, measured: str, value: float, holds: bool, note: str = "", own: bool = False) -> Claim:
@@ -134,10 +126,5 @@ def summary(claims: Sequence[Claim]) -> list[list[str]]:
     rows = [["claim (* ours, not the paper's)", "value", "95 % interval", "verdict"]]
     for claim in claims:
         interval = "" if claim.low is None or claim.high is None else f"{claim.low:.3g} to {claim.high:.3g}"
-        rows.append([claim.text + " *" * claim.own, f"{claim.value:.4g}", interval, verdict(claim)])
+        rows.append([claim.text + " *" * claim.own, f"{claim.value:.4g}", interval, VERDICTS[claim.holds]])
     return rows
-
-
-def verdict(claim: Any) -> str:
-    """Return a claim's verdict in words."""
-    return {True: "holds", False: "does not hold", None: "cannot tell"}[claim.holds]

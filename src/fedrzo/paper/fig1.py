@@ -8,7 +8,6 @@ from fedrzo.paper.record import Claim, Curves, Record, Setting
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.figure import FEW
 from fedrzo.results.history import History
-from fedrzo.results.sweep import Sweep
 from fedrzo.zoo import relu
 
 TITLE = "FedRZO_nn on a ReLU network: local steps H and smoothing eta (MNIST)"
@@ -20,40 +19,39 @@ STEPSIZE, REGULARISATION, CLIENTS, NEURONS, ALPHA = 1e-5, 0.01, 5, 4, 0.5
 BATCH = 200
 ROUNDS, QUICK_ROUNDS = 200, 60
 EARLY = 20  # rounds that count as early
+PAPER, OWN = "printed in the paper", "not printed"
 
 Groups = dict[tuple[float, int], list[History]]
 
 
 def network_settings(batch: int, images: int = 60_000, split: str = f"Dirichlet({ALPHA})") -> list[Setting]:
     """Return the choices that all experiments of Section 5.1 share."""
-    paper, ours = "printed in the paper", "not printed"
     return [
-        Setting("clients m", CLIENTS, paper),
-        Setting("gamma", STEPSIZE, paper),
-        Setting("lambda", REGULARISATION, paper),
-        Setting("split", split, paper),
-        Setting("labels", "even against odd", f"{ours}: how ten classes become two; this split is balanced"),
-        Setting("batch size", batch, f"{ours}: large enough that directions, not samples, are the noise"),
+        Setting("clients m", CLIENTS, PAPER),
+        Setting("gamma", STEPSIZE, PAPER),
+        Setting("lambda", REGULARISATION, PAPER),
+        Setting("split", split, PAPER),
+        Setting("labels", "even against odd", f"{OWN}: how ten classes become two; this split is balanced"),
+        Setting("batch size", batch, f"{OWN}: large enough that directions, not samples, are the noise"),
         Setting("loss of a batch", f"its sum, {batch} times its mean",
-                f"{ours}: the paper writes sums over local data. On MNIST with gamma = 1e-5 a sum over all samples of a "
+                f"{OWN}: the paper writes sums over local data. On MNIST with gamma = 1e-5 a sum over all samples of a "
                 "client diverges in the first rounds and a mean moves by 0.2 % in 100 rounds; a sum over the batch learns"),
         Setting("initial point", "normal, 1/sqrt(fan-in), the same for all runs",
-                f"{ours}: at zero the ReLU network has no gradient"),
-        Setting("local data", f"all {images:,} training images", f"{ours}; the natural reading"),
+                f"{OWN}: at zero the ReLU network has no gradient"),
+        Setting("local data", f"all {images:,} training images", f"{OWN}; the natural reading"),
     ]  # fmt: skip
 
 
 def run(reproduction: Reproduction) -> Record:
     """Run all twelve curves, all seeds, in one compiled sweep."""
-    rounds, seeds = (QUICK_ROUNDS if reproduction.quick else ROUNDS), reproduction.seeds(2, 5)
+    rounds, seeds = reproduction.choose(QUICK_ROUNDS, ROUNDS), reproduction.seeds(2, 5)
     count = len(SMOOTHINGS) * len(LOCAL_STEPS) * len(seeds)
     reproduction.budget(f"one sweep of {count} runs of {rounds} rounds", MINUTES)
     problem = relu.relu_mnist(CLIENTS, NEURONS, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data)
     method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], batch_size=BATCH)
-    found = reproduction.sweep(
+    groups = reproduction.histories(
         "all", method, problem, rounds, seeds, 5, smoothing=list(SMOOTHINGS), local_steps=list(LOCAL_STEPS)
     )
-    groups = by_setting(found)
     shown = "the bands are 95 % intervals over" if len(seeds) >= FEW else "thin lines are the runs of"
     figures = [
         Curves(f"eta = {eta:g}", {f"H = {H}": groups[eta, H] for H in LOCAL_STEPS},
@@ -61,25 +59,13 @@ def run(reproduction: Reproduction) -> Record:
         for eta in SMOOTHINGS
     ]  # fmt: skip
     settings = [
-        Setting("neurons N1", NEURONS, "printed in the paper"),
-        Setting("eta", list(SMOOTHINGS), "printed in the paper"),
-        Setting("H", list(LOCAL_STEPS), "printed in the paper"),
-        Setting(
-            "rounds",
-            rounds,
-            "short version" if reproduction.quick else "not printed: the axis of the figure cannot be read",
-        ),
+        Setting("neurons N1", NEURONS, PAPER),
+        Setting("eta", list(SMOOTHINGS), PAPER),
+        Setting("H", list(LOCAL_STEPS), PAPER),
+        reproduction.rounds(rounds, f"{OWN}: the axis of the figure cannot be read"),
         *network_settings(BATCH),
     ]
-    return reproduction.record(TITLE, settings, seeds, list(figures), claims=claims(groups))
-
-
-def by_setting(found: Sweep) -> Groups:
-    """Return the histories by eta and H."""
-    return {
-        (setting["smoothing"], setting["local_steps"]): [result.history for result in results]
-        for setting, results in zip(found.settings, found.results, strict=True)
-    }
+    return reproduction.record(TITLE, settings, seeds, figures, claims=claims(groups))
 
 
 def claims(groups: Groups) -> list[Claim]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrzo.methods import FedAvg, FedMSPP, FedProx, FedRZOnn, Scaffnew
 from fedrzo.paper.claims import above, at_cost, common_budget, final, smaller
-from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, NEURONS, REGULARISATION, STEPSIZE, network_settings
+from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, NEURONS, OWN, PAPER, REGULARISATION, STEPSIZE, network_settings
 from fedrzo.paper.record import Claim, Curves, Record, Setting, Table
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.history import History
@@ -43,7 +43,7 @@ def rivals() -> dict[str, Any]:
 
 def run(reproduction: Reproduction) -> Record:
     """Run every method on every network and split; step sizes of the grid and all seeds in one sweep each."""
-    seeds, rounds = reproduction.seeds(2, 5), (20 if reproduction.quick else 100)
+    seeds, rounds = reproduction.seeds(2, 5), reproduction.choose(20, 100)
     reproduction.budget(f"{2 + len(SPLITS) * len(BETAS) * len(rivals())} sweeps of {rounds} rounds", MINUTES)
     figures, claims, rows = [], [], [["split", "method", "beta", "best step", "ReLU loss at the end", "of the start"]]
     for split in SPLITS:
@@ -61,7 +61,7 @@ def run(reproduction: Reproduction) -> Record:
         rows += [_row(split, name, f"{beta:g}", f"{step:g}", runs) for (name, beta), (step, runs) in found.items()]
         claims += judge(split, ours, {key: runs for key, (_, runs) in found.items()})
     tables = [Table("step sizes chosen, and where they lead", rows)]
-    return reproduction.record(TITLE, settings(rounds), seeds, list(figures), tables, claims)
+    return reproduction.record(TITLE, settings(reproduction, rounds), seeds, figures, tables, claims)
 
 
 WORDS = {"dirichlet": "clients differ", "iid": "clients alike"}
@@ -80,13 +80,10 @@ def train(
     found = reproduction.sweep(label, method, problem, rounds, [*seeds, TUNING + reproduction.seed], 5, **grid)
     chosen = Sweep(found.settings, [results[-1:] for results in found.results])
     best = chosen.best("loss" if beta is None else JUDGE)
-    return found.settings[best].get("stepsize", STEPSIZE), _judged(found, best)
-
-
-def _judged(found: Sweep, setting: int) -> list[History]:
-    """Return the runs of a setting with a column for the ReLU loss, which is the loss itself where ReLU is trained."""
-    histories = [result.history.to_dict() for result in found.results[setting][:-1]]
-    return [History({JUDGE: columns["loss"], **columns}) for columns in histories]
+    histories = [result.history.to_dict() for result in found.results[best][:-1]]
+    # Where ReLU is trained, the ReLU loss is the loss itself.
+    runs = [History({JUDGE: columns["loss"], **columns}) for columns in histories]
+    return found.settings[best].get("stepsize", STEPSIZE), runs
 
 
 def judge(split: str, ours: list[History], found: dict[tuple[str, float], list[History]]) -> list[Claim]:
@@ -121,23 +118,16 @@ def _row(split: str, name: str, beta: str, step: str, runs: list[History]) -> li
     return [WORDS[split], name, beta, step + edge, f"{ends.mean():.4g}", f"{ends.mean() / start:.1%}"]
 
 
-def settings(rounds: int) -> list[Setting]:
+def settings(reproduction: Reproduction, rounds: int) -> list[Setting]:
     """Return every choice."""
-    paper, own = "printed in the paper", "not printed: "
+    grid = f"best of {GRID} by the final ReLU loss, for each beta and split"
+    proximal = f"{OWN}: 0.01 on the mean loss, among the values its authors tune over"
     return [
-        Setting("eta", SMOOTHING, paper),
-        Setting("beta", list(BETAS), paper),
-        Setting("H", STEPS, own + "the best of Figure 1, for all methods; Scaffnew takes 20 on average"),
-        Setting(
-            "step sizes of the others",
-            f"best of {GRID} by the final ReLU loss, for each beta and split",
-            own + "tuned with another seed",
-        ),
-        Setting(
-            "FedProx mu, FedMSPP 1/eta", PROXIMAL, own + "0.01 on the mean loss, among the values its authors tune over"
-        ),
-        Setting(
-            "rounds", rounds, own + "enough for the gradient methods to flatten" if rounds == 100 else "short version"
-        ),
+        Setting("eta", SMOOTHING, PAPER),
+        Setting("beta", list(BETAS), PAPER),
+        Setting("H", STEPS, f"{OWN}: the best of Figure 1, for all methods; Scaffnew takes 20 on average"),
+        Setting("step sizes of the others", grid, f"{OWN}: tuned with another seed"),
+        Setting("FedProx mu, FedMSPP 1/eta", PROXIMAL, proximal),
+        reproduction.rounds(rounds, f"{OWN}: enough for the gradient methods to flatten"),
         *network_settings(BATCH, split=f"Dirichlet({ALPHA}), and iid"),
     ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fedrzo.methods import FedRZOnn
 from fedrzo.paper.claims import at_cost, common_budget, more_local_steps, smaller
-from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, REGULARISATION, network_settings
+from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, OWN, PAPER, REGULARISATION, network_settings
 from fedrzo.paper.record import Claim, Curves, Record, Setting
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.results.history import History
@@ -27,8 +25,7 @@ Groups = dict[tuple[int, float, int], list[History]]
 
 def run(reproduction: Reproduction) -> Record:
     """Run one compiled sweep per network."""
-    seeds = reproduction.seeds(2, 3)
-    rounds = QUICK_ROUNDS if reproduction.quick else ROUNDS
+    seeds, rounds = reproduction.seeds(2, 3), reproduction.choose(QUICK_ROUNDS, ROUNDS)
     runs = len(SMOOTHINGS) * len(LOCAL_STEPS) * len(seeds)
     reproduction.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", MINUTES)
     groups: Groups = {}
@@ -39,7 +36,7 @@ def run(reproduction: Reproduction) -> Record:
                {f"H = {H}": groups[neurons, eta, H] for H in LOCAL_STEPS}, caption="Training loss over all data.")
         for neurons in NEURONS for eta in SMOOTHINGS
     ]  # fmt: skip
-    return reproduction.record(TITLE, settings(rounds), seeds, list(figures), claims=claims(groups))
+    return reproduction.record(TITLE, settings(reproduction, rounds), seeds, figures, claims=claims(groups))
 
 
 def train(reproduction: Reproduction, neurons: int, rounds: int, seeds: list[int]) -> Groups:
@@ -48,14 +45,11 @@ def train(reproduction: Reproduction, neurons: int, rounds: int, seeds: list[int
         CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data
     )
     method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], BATCH)
-    found = reproduction.sweep(
+    found = reproduction.histories(
         f"{neurons} neurons", method, problem, rounds, seeds, max(2, rounds // 20), smoothing=list(SMOOTHINGS),
         local_steps=list(LOCAL_STEPS),
     )  # fmt: skip
-    return {
-        (neurons, setting["smoothing"], setting["local_steps"]): [result.history for result in results]
-        for setting, results in zip(found.settings, found.results, strict=True)
-    }
+    return {(neurons, *setting): runs for setting, runs in found.items()}
 
 
 def claims(groups: Groups) -> list[Claim]:
@@ -72,7 +66,8 @@ def _across(groups: Groups) -> list[Claim]:
     """Judge what is said across networks and across smoothings."""
     many, middle = LOCAL_STEPS[-1], SMOOTHINGS[1]
     rounds = common_budget([groups[neurons, middle, many] for neurons in NEURONS], "round")
-    small, large = (_progress(groups[neurons, middle, many], rounds) for neurons in (NEURONS[0], NEURONS[-1]))
+    ends = [groups[neurons, middle, many] for neurons in (NEURONS[0], NEURONS[-1])]
+    small, large = (at_cost(runs, "loss", "round", rounds) / runs[0]["loss"][0] for runs in ends)
     found = [
         smaller(f"{NEURONS[0]} neurons do better than {NEURONS[-1]}",
                 f"loss after {rounds:.0f} rounds over that at the start, {NEURONS[0]} minus {NEURONS[-1]} neurons",
@@ -89,22 +84,14 @@ def _across(groups: Groups) -> list[Claim]:
     return found
 
 
-def _progress(runs: list[History], rounds: float) -> np.ndarray:
-    return at_cost(runs, "loss", "round", rounds) / runs[0]["loss"][0]
-
-
-def settings(rounds: int) -> list[Setting]:
+def settings(reproduction: Reproduction, rounds: int) -> list[Setting]:
     """Return every choice."""
     shared = [setting for setting in network_settings(BATCH, images=50_000) if setting.name != "gamma"]
     return [
-        Setting("neurons", list(NEURONS), "printed in the paper"),
-        Setting("eta", list(SMOOTHINGS), "printed in the paper"),
-        Setting("H", list(LOCAL_STEPS), "not printed: the ends of Figure 1's range"),
-        Setting(
-            "gamma",
-            STEPSIZE,
-            "not printed for CIFAR-10: with 1e-5 networks of 20 neurons and more diverge",
-        ),
-        Setting("rounds", rounds, "not printed" if rounds == ROUNDS else "short version"),
+        Setting("neurons", list(NEURONS), PAPER),
+        Setting("eta", list(SMOOTHINGS), PAPER),
+        Setting("H", list(LOCAL_STEPS), f"{OWN}: the ends of Figure 1's range"),
+        Setting("gamma", STEPSIZE, f"{OWN} for CIFAR-10: with 1e-5 networks of 20 neurons and more diverge"),
+        reproduction.rounds(rounds, OWN),
         *shared,
     ]

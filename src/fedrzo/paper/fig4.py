@@ -8,7 +8,6 @@ from fedrzo.methods import FedAC, FedRZObl, LocalSGD
 from fedrzo.paper.claims import UPPER, at_cost, final, more_local_steps, smaller, within
 from fedrzo.paper.record import Claim, Curves, Record, Setting
 from fedrzo.paper.reproduction import Reproduction
-from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
 from fedrzo.zoo import bilevel
 
@@ -27,35 +26,29 @@ Groups = dict[int, list[History]]
 
 def run(reproduction: Reproduction) -> Record:
     """Run the figure, its control with one long step in place of many, and the problem where x matters directly."""
-    seeds, rounds = reproduction.seeds(3, 5), (20 if reproduction.quick else 100)
+    seeds, rounds = reproduction.seeds(3, 5), reproduction.choose(20, 100)
     reproduction.budget(f"{len(STEPS) * len(seeds)} runs of {rounds} rounds and three smaller sweeps", MINUTES)
     problem = bilevel.hyper_mnist(data=reproduction.data)
-    groups = learn(reproduction, problem, rounds, seeds)
-    long_step = control(reproduction, problem, rounds, seeds)
+    groups = reproduction.histories(
+        "learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS)
+    )
+    many = STEPS[-1]  # the control: one step of the length, and with the samples, of many
+    [long_step] = reproduction.histories(
+        "one long step", method(STEPSIZE * many, BATCH * many), problem, rounds, seeds, 5
+    ).values()
     chosen, direct = where_x_matters(reproduction, seeds)
     figures = [
         Curves("hyper-parameter learning", {f"H = {H}": groups[H] for H in STEPS}, "test_loss",
                caption="Logistic loss on test data, the model being retrained for each x."),
-        Curves("many steps or one long one", {f"H = {STEPS[-1]}": groups[STEPS[-1]], "H = 1, gamma x 20, batch x 20": long_step},
+        Curves("many steps or one long one", {f"H = {many}": groups[many], "H = 1, gamma x 20, batch x 20": long_step},
                "test_loss", caption="The loss sees x through y alone: are H delayed steps more than one longer step?"),
         Curves("a loss that depends on x directly", {f"H = {H}, gamma = {chosen[H]:g}": direct[H] for H in STEPS},
                caption="The zoo's problem `direct`, each H with its best step size of a grid."),
     ]  # fmt: skip
-    claims = [*learning_claims(groups), degenerate(groups[STEPS[-1]], long_step), *direct_claims(direct)]
-    return reproduction.record(TITLE, settings(rounds, chosen), seeds, list(figures), claims=claims)
-
-
-def learn(reproduction: Reproduction, problem: Problem, rounds: int, seeds: list[int]) -> Groups:
-    """Run the figure."""
-    found = reproduction.sweep("learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS))
-    return {H: [result.history for result in results] for H, results in zip(STEPS, found.results, strict=True)}
-
-
-def control(reproduction: Reproduction, problem: Problem, rounds: int, seeds: list[int]) -> list[History]:
-    """Run one step of the length, and with the samples, of many."""
-    many = STEPS[-1]
-    found = reproduction.sweep("one long step", method(STEPSIZE * many, BATCH * many), problem, rounds, seeds, 5)
-    return [result.history for result in found.results[0]]
+    claims = [*learning_claims(groups), degenerate(groups[many], long_step)]
+    claims += more_local_steps(direct, where="a loss that depends on x directly, best gamma for each H", own=True,
+                               costs=("evaluations", UPPER))  # fmt: skip
+    return reproduction.record(TITLE, settings(reproduction, rounds, chosen), seeds, figures, claims=claims)
 
 
 def method(stepsize: float, batch: int) -> FedRZObl:
@@ -79,8 +72,7 @@ def where_x_matters(reproduction: Reproduction, seeds: list[int]) -> tuple[dict[
         finite = {gamma: end for (gamma, steps), end in ends.items() if steps == H and np.isfinite(end)}
         chosen[H] = min(finite, key=lambda gamma: finite[gamma])
         solver = FedRZObl(chosen[H], DIRECT_SMOOTHING, H, lower=LocalSGD(batch_size="full"))
-        found = reproduction.sweep(f"direct H {H}", solver, problem, DIRECT_ROUNDS, seeds, 2)
-        groups[H] = [result.history for result in found.results[0]]
+        [groups[H]] = reproduction.histories(f"direct H {H}", solver, problem, DIRECT_ROUNDS, seeds, 2).values()
     return chosen, groups
 
 
@@ -105,14 +97,7 @@ def degenerate(many: list[History], one: list[History]) -> Claim:
                   "f depends on x through y alone, and y is frozen within a round. Samples differ.", own=True)  # fmt: skip
 
 
-def direct_claims(groups: Groups) -> list[Claim]:
-    """Judge local steps where they can help."""
-    return more_local_steps(
-        groups, where="a loss that depends on x directly, best gamma for each H", own=True, costs=("evaluations", UPPER)
-    )
-
-
-def settings(rounds: int, chosen: dict[int, float]) -> list[Setting]:
+def settings(reproduction: Reproduction, rounds: int, chosen: dict[int, float]) -> list[Setting]:
     """Return every choice; the paper prints none of them for this figure."""
     own = "not printed: "
     return [
@@ -125,7 +110,7 @@ def settings(rounds: int, chosen: dict[int, float]) -> list[Setting]:
         Setting("batch size", BATCH, own + "both points see the same samples, so noise is small"),
         Setting("lower level", f"FedAC, full gradients, {LOWER_ROUNDS} rounds, warm start",
                 f"{own}its condition number is about 1,000; Local SGD as in Algorithm 3 needs ten times the rounds"),
-        Setting("rounds", rounds, own + "until the curves are flat" if rounds == 100 else "short version"),
+        reproduction.rounds(rounds, f"{own}until the curves are flat"),
         Setting("gamma where x matters directly", ", ".join(f"{gamma:g} (H = {H})" for H, gamma in chosen.items()),
                 f"the best of {DIRECT_STEPSIZES}, found with other seeds"),
     ]  # fmt: skip

@@ -22,27 +22,19 @@ Groups = dict[int, list[History]]
 
 def run(reproduction: Reproduction) -> Record:
     """Run all H and seeds in one compiled sweep."""
-    seeds, rounds = reproduction.seeds(2, 5), (30 if reproduction.quick else 150)
+    seeds, rounds = reproduction.seeds(2, 5), reproduction.choose(30, 150)
     reproduction.budget(f"one sweep of {len(STEPS) * len(seeds)} runs of {rounds} rounds", MINUTES)
     problem = fair.fair_mnist(regularisation=REGULARISATION, data=reproduction.data)
     # The lower level is quadratic with Hessian lambda: one full step solves it.
     method = FedRZObl(STEPSIZE, SMOOTHING, 1, BATCH, lower=LocalSGD(batch_size="full", rounds=1), closing=False)
-    found = reproduction.sweep("all", method, problem, rounds, seeds, 10, local_steps=list(STEPS))
-    groups = {H: [result.history for result in results] for H, results in zip(STEPS, found.results, strict=True)}
+    groups = reproduction.histories("all", method, problem, rounds, seeds, 10, local_steps=list(STEPS))
     labelled = {f"H = {H}": groups[H] for H in STEPS}
     figures = [
         Curves("the adversary's loss on training data", labelled, caption="The maximum over y of the mean loss."),
-        Curves(
-            "test loss", labelled, "test_loss", caption="On test data, with the adversary's y of the training data."
-        ),
-        Curves(
-            "the worst class",
-            labelled,
-            "worst_class",
-            caption="The largest mean squared error of a class on test data.",
-        ),
-    ]
-    return reproduction.record(TITLE, settings(rounds), seeds, list(figures), claims=claims(groups))
+        Curves("test loss", labelled, "test_loss", caption="On test data, with the adversary's y of the training data."),
+        Curves("the worst class", labelled, "worst_class", caption="The largest mean squared error of a class on test data."),
+    ]  # fmt: skip
+    return reproduction.record(TITLE, settings(reproduction, rounds), seeds, figures, claims=claims(groups))
 
 
 def claims(groups: Groups) -> list[Claim]:
@@ -60,7 +52,7 @@ def claims(groups: Groups) -> list[Claim]:
     return found
 
 
-def settings(rounds: int) -> list[Setting]:
+def settings(reproduction: Reproduction, rounds: int) -> list[Setting]:
     """Return every choice; the paper prints none of them for this figure."""
     own = "not printed: "
     return [
@@ -72,5 +64,5 @@ def settings(rounds: int) -> list[Setting]:
         Setting("lambda", REGULARISATION, f"{own}class weights are then of order one"),
         Setting("gamma, eta, batch size", f"{STEPSIZE:g}, {SMOOTHING:g}, {BATCH}", f"{own}the longest steady step at H = 20"),
         Setting("losses", "means over local data", "the paper's sums tie gamma to the number of samples"),
-        Setting("rounds", rounds, f"{own}until the curves flatten" if rounds == 150 else "short version"),
+        reproduction.rounds(rounds, f"{own}until the curves flatten"),
     ]  # fmt: skip

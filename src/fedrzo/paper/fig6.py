@@ -23,8 +23,8 @@ EQUILIBRIUM_STEPSIZE = 0.1
 
 def run(reproduction: Reproduction) -> Record:
     """Run both games in both settings, one compiled sweep each."""
-    seeds, rounds = reproduction.seeds(2, 5), (50 if reproduction.quick else table4.ROUNDS)
-    games = GAMES[:1] if reproduction.quick else GAMES
+    seeds, rounds = reproduction.seeds(2, 5), reproduction.choose(50, table4.ROUNDS)
+    games = reproduction.choose(GAMES[:1], GAMES)
     reproduction.budget(f"{2 * len(games)} sweeps of {len(STEPS) * len(seeds)} runs of {rounds} rounds", MINUTES)
     figures, claims = [], []
     for followers, eta, b in games:
@@ -34,24 +34,19 @@ def run(reproduction: Reproduction) -> Record:
             labelled = {f"H = {H}": groups[H] for H in STEPS}
             figures.append(Curves(name, labelled, log=False, caption=CAPTIONS[setting]))
             claims += more_local_steps(groups, where=name, own=setting == "certified")
+    named = "; ".join(f"{n:,} followers, eta = {eta:g}, b = {b:g}" for n, eta, b in games)
+    demands = f"{MONITORED} values, evenly spread over the law of a"
+    too_short = "ours: 1e-3 is too short to arrive in 2,000 steps"
     settings = [
-        Setting(
-            "games",
-            "; ".join(f"{n:,} followers, eta = {eta:g}, b = {b:g}" for n, eta, b in games),
-            "printed in the paper",
-        ),
+        Setting("games", named, "printed in the paper"),
         Setting("H", list(STEPS), "printed in the paper"),
-        Setting("rounds", rounds, "printed in the paper: 100" if rounds == table4.ROUNDS else "short version"),
+        reproduction.rounds(rounds, "printed in the paper: 100"),
         Setting("seeds", len(seeds), "not printed"),
-        Setting(
-            "demands", f"{MONITORED} values, evenly spread over the law of a", "ours: drawn from and monitored alike"
-        ),
-        Setting(
-            "gamma, followers in equilibrium", EQUILIBRIUM_STEPSIZE, "ours: 1e-3 is too short to arrive in 2,000 steps"
-        ),
+        Setting("demands", demands, "ours: drawn from and monitored alike"),
+        Setting("gamma, followers in equilibrium", EQUILIBRIUM_STEPSIZE, too_short),
         *(setting for setting in table4.SETTINGS if not setting.name.startswith("solved")),
     ]
-    return reproduction.record(TITLE, settings, seeds, list(figures), claims=claims)
+    return reproduction.record(TITLE, settings, seeds, figures, claims=claims)
 
 
 WORDS = {"paper": "as printed", "certified": "followers in equilibrium"}
@@ -70,7 +65,5 @@ def progress(
     method = FedRZO2s(stepsize, eta, STEPS[0], solver=cournot.solver(followers, setting))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "solver: tau is")  # so it was printed
-        found = reproduction.sweep(
-            f"{followers} followers {setting}", method, problem, rounds, seeds, 5, local_steps=list(STEPS)
-        )
-    return {H: [result.history for result in results] for H, results in zip(STEPS, found.results, strict=True)}
+        label = f"{followers} followers {setting}"
+        return reproduction.histories(label, method, problem, rounds, seeds, 5, local_steps=list(STEPS))

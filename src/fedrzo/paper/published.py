@@ -68,14 +68,8 @@ def table(problems: list[dict[str, Any]]) -> list[list[str]]:
 def solve(entry: Entry, seed: int = 0) -> dict[str, Any]:
     """Run an entry's method and judge what it found.
 
-    Args:
-        entry: what to solve.
-        seed: of the run.
-
-    Returns:
-        `name`; `published`; `ours`, the loss at the projection of the last x, with an accurate lower-level solution;
-        `infeasibility`, the distance from the last x to that projection; `gap`, (ours - published) relative to the
-        larger of |published| and what there was to gain from the start.
+    `ours` is the loss at the projection of the last x, with an accurate lower-level solution; `infeasibility` the distance to
+    that projection; `gap` is (ours - published) relative to the larger of |published| and what there was to gain from the start.
     """
     problem = entry.make()
     result = run_method(entry.method, problem, entry.rounds, key=seed, eval_every=entry.rounds, progress=False)

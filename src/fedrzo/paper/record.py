@@ -33,27 +33,16 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper as a check.
+    """A sentence of the paper as a check."""
 
-    Attributes:
-        text: the claim, in our words.
-        measured: how it was measured.
-        value: what came out.
-        low: of its 95 % confidence interval, if it has one.
-        high: likewise.
-        holds: whether the claim holds; None where this run cannot tell.
-        note: what to know beside it, such as a confounder.
-        own: whether it is a question of ours that the paper does not claim anything about.
-    """
-
-    text: str
-    measured: str
-    value: float
-    low: float | None
-    high: float | None
-    holds: bool | None
-    note: str = ""
-    own: bool = False
+    text: str  # the claim, in our words
+    measured: str  # how it was measured
+    value: float  # what came out
+    low: float | None  # of its 95 % confidence interval, if it has one
+    high: float | None  # likewise
+    holds: bool | None  # whether the claim holds; None where this run cannot tell
+    note: str = ""  # what to know beside it, such as a confounder
+    own: bool = False  # whether it is a question of ours that the paper does not claim anything about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,36 +67,21 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Everything on one figure or table of the paper.
+    """Everything on one figure or table of the paper."""
 
-    Attributes:
-        name: as in `fedrzo reproduce NAME`.
-        title: one line.
-        command: what reproduces it.
-        settings: every choice and its reason.
-        figures: `Curves` and `Surface`.
-        tables: with the paper's numbers beside ours where it prints any.
-        claims: what the figure is to support, checked.
-        seeds: which were run.
-        seconds: how long it took.
-        quick: whether this is the short version.
-        environment: versions and machine.
-        data: what `--json` prints of a table whose shape others rely on.
-        notes: what runs say about their ends, such as that one is worse than its start.
-    """
-
-    name: str
-    title: str
-    command: str
-    settings: list[Setting]
-    figures: list[Curves | Surface]
-    tables: list[Table]
-    claims: list[Claim]
-    seeds: list[int]
-    seconds: float
-    quick: bool
-    environment: dict[str, str] = dataclasses.field(default_factory=lambda: environment())
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    name: str  # as in `fedrzo reproduce NAME`
+    title: str  # one line
+    command: str  # what reproduces it
+    settings: list[Setting]  # every choice and its reason
+    figures: list[Curves | Surface]  # `Curves` and `Surface`
+    tables: list[Table]  # with the paper's numbers beside ours where it prints any
+    claims: list[Claim]  # what the figure is to support, checked
+    seeds: list[int]  # which were run
+    seconds: float  # how long it took
+    quick: bool  # whether this is the short version
+    environment: dict[str, str] = dataclasses.field(default_factory=lambda: environment())  # versions and machine
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # what `--json` prints, where others rely on it
+    # What runs say about their ends, such as that one is worse than its start
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def save(self, folder: str | Path) -> None:

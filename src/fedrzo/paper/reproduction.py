@@ -6,9 +6,9 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedrzo.errors import MissingExtraError
 from fedrzo.methods import Method
@@ -16,10 +16,13 @@ from fedrzo.paper.record import Claim, Curves, Record, Setting, Table
 from fedrzo.problems.base import Problem
 from fedrzo.results import plots
 from fedrzo.results.figure import Surface
+from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
 from fedrzo.running.run import sweep
 from fedrzo.running.spec import slug
 from fedrzo.support.files import check_writable, write_file
+
+Chosen = TypeVar("Chosen")
 
 
 def duration(minutes: float) -> str:
@@ -29,23 +32,14 @@ def duration(minutes: float) -> str:
 
 @dataclasses.dataclass
 class Reproduction:
-    """One reproduction at work.
+    """One reproduction at work."""
 
-    Attributes:
-        name: as in `fedrzo reproduce NAME`.
-        quick: whether to do the short version.
-        seed: the first one.
-        out: the folder of all reproductions; each has a sub-folder in it. None keeps nothing.
-        data: the folder of the data sets, where they are not in the usual places.
-        progress: whether to say on standard error what is going on.
-    """
-
-    name: str
-    quick: bool = False
-    seed: int = 0
-    out: Path | None = None
-    data: str | None = None
-    progress: bool = True
+    name: str  # as in `fedrzo reproduce NAME`
+    quick: bool = False  # whether to do the short version
+    seed: int = 0  # the first one
+    out: Path | None = None  # the folder of all reproductions; each has a sub-folder in it. None keeps nothing
+    data: str | None = None  # the folder of the data sets, where they are not in the usual places
+    progress: bool = True  # whether to say on standard error what is going on
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
@@ -67,12 +61,20 @@ class Reproduction:
     def budget(self, text: str, minutes: tuple[float, float]) -> None:
         """Say what is going to be done and how long its quick or full version takes on two cores."""
         kept = "" if self.out else "; with --out it is kept, and continued after an interruption"
-        shown = duration(minutes[0] if self.quick else minutes[1])
+        shown = duration(self.choose(*minutes))
         self.say(f"{self.name}{' (quick)' if self.quick else ''}: {text}; about {shown} on two cores{kept}")
+
+    def choose(self, quick: Chosen, full: Chosen) -> Chosen:
+        """Return what the quick version has, or the full one."""
+        return quick if self.quick else full
 
     def seeds(self, quick: int, full: int) -> list[int]:
         """Return the seeds to run."""
-        return list(range(self.seed, self.seed + (quick if self.quick else full)))
+        return list(range(self.seed, self.seed + self.choose(quick, full)))
+
+    def rounds(self, rounds: int, reason: str) -> Setting:
+        """Return the setting that says how many rounds were run, and why in the full version."""
+        return Setting("rounds", rounds, self.choose("short version", reason))
 
     def sweep(
         self, label: str, method: Method, problem: Problem, rounds: int, seeds: list[int], eval_every: int, **grid: Any
@@ -86,6 +88,17 @@ class Reproduction:
         )  # fmt: skip
         self.worked += float(found.results[0][0].history["seconds"][-1])  # earlier sittings included
         return found
+
+    def histories(
+        self, label: str, method: Method, problem: Problem, rounds: int, seeds: list[int], eval_every: int, **grid: Any
+    ) -> dict[Any, list[History]]:
+        """Run a sweep and return the seeds' histories by the values of the grid: by tuples of them, where it has several."""
+        found = self.sweep(label, method, problem, rounds, seeds, eval_every, **grid)
+        keys = [tuple(setting.values()) for setting in found.settings]
+        return {
+            key[0] if len(grid) == 1 else key: [result.history for result in results]
+            for key, results in zip(keys, found.results, strict=True)
+        }
 
     def once(self, label: str, compute: Callable[[], Any]) -> Any:
         """Return what `compute` returns, plain values, from an earlier sitting if there was one."""
@@ -108,21 +121,15 @@ class Reproduction:
         return self.home / version / slug(label)
 
     def record(
-        self,
-        title: str,
-        settings: list[Setting],
-        seeds: list[int],
-        figures: list[Curves | Surface] | None = None,
-        tables: list[Table] | None = None,
-        claims: list[Claim] | None = None,
-        data: dict[str, Any] | None = None,
-    ) -> Record:
+        self, title: str, settings: list[Setting], seeds: list[int], figures: Sequence[Curves | Surface] = (),
+        tables: Sequence[Table] = (), claims: Sequence[Claim] = (), data: dict[str, Any] | None = None,
+    ) -> Record:  # fmt: skip
         """Put together what the reproduction leaves behind, and write it where there is an output folder."""
         given = {"--seed": self.seed or None, "--data": self.data, "--out": self.out}
         options = [" --quick"] * self.quick + [f" {name} {value}" for name, value in given.items() if value is not None]
         record = Record(
-            self.name, title, f"fedrzo reproduce {self.name}{''.join(options)}", settings, figures or [], tables or [],
-            claims or [], seeds, max(self.worked, time.perf_counter() - self.began), self.quick, data=data or {},
+            self.name, title, f"fedrzo reproduce {self.name}{''.join(options)}", settings, list(figures), list(tables),
+            list(claims), seeds, max(self.worked, time.perf_counter() - self.began), self.quick, data=data or {},
         )  # fmt: skip
         if self.out is not None:
             record.save(self.home)

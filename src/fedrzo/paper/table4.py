@@ -50,17 +50,14 @@ SETTINGS = [
 
 def run(reproduction: Reproduction) -> Record:
     """Compute the table; `data` holds `cells`, the printed table beside ours, and `certified`, the problem solved."""
-    followers = QUICK if reproduction.quick else tuple(cournot.PRINTED_TAU)
+    followers = reproduction.choose(QUICK, tuple(cournot.PRINTED_TAU))
     reproduction.budget(f"{18 * len(followers)} cells and {2 * len(followers)} certified solutions", MINUTES)
     cells, certified = [], []
     for n in followers:
         for b in SLOPES:
-            cells += reproduction.once(
-                f"{n} followers b {b:g} as printed", functools.partial(as_printed, n, b, reproduction.seed)
-            )
-            certified.append(
-                reproduction.once(f"{n} followers b {b:g} solved", functools.partial(solved, n, b, reproduction.seed))
-            )
+            name, given = f"{n} followers b {b:g}", (n, b, reproduction.seed)
+            cells += reproduction.once(f"{name} as printed", functools.partial(as_printed, *given))
+            certified.append(reproduction.once(f"{name} solved", functools.partial(solved, *given)))
     found = {"cells": cells, "certified": certified}
     tables = [Table("as printed, ours (paper), and the problem solved", table(found), CAPTION)]
     return reproduction.record(

@@ -40,6 +40,8 @@ class Questions:
     data: Data
     layout: Layout
     x0: np.ndarray
+    test: PyTree
+    metrics: tuple[tuple[str, Callable], ...]
 
     theorem: ClassVar[str] = "nonsmooth"  # the function of `fz.theory` that prescribes steps
     usual: ClassVar[str] = "FedRZOnn"  # the method to take where none is named
@@ -93,6 +95,15 @@ class Questions:
     def with_lower(self, x: jax.Array) -> tuple[jax.Array, ...]:
         """Return the flat vectors that the loss is monitored at: x, and an accurate y where there is one for all scenarios."""
         return (x,)
+
+    def on_test(self, *point: jax.Array) -> dict[str, jax.Array]:
+        """Return what is monitored on the test batch, at a flat x, and a flat y where there is one lower level for all."""
+        if self.test is None:
+            return {}
+        trees = [layout.unravel(part) for layout, part in zip(self.layouts.values(), point, strict=False)]
+        loss: Callable[..., jax.Array] = self.value
+        metrics = {name: jnp.asarray(metric(*trees, self.test)) for name, metric in self.metrics}
+        return {"test_loss": loss(*point, self.test)} | metrics
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array | None]]:
         """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it, if any.

@@ -49,33 +49,19 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The mean over the seeds of one setting, with its 95 % band, or with the runs themselves where they are few.
+    """The mean over the seeds of one setting, with its 95 % band, or with the runs themselves where they are few."""
 
-    Attributes:
-        label: its name.
-        colour: on a white page.
-        dark_colour: on a black one.
-        dash: its style, one of `DASHES`.
-        seeds: how many runs it is the mean of.
-        diverged: how many of them are not finite at the end. The mean stops where the first of them does.
-        costs: for each axis, in its unit, the mean over the runs.
-        mean: of the metric; NaN where a run is not finite.
-        low: of the band; of few runs, the lowest.
-        high: of the band; of few runs, the highest.
-        runs: the metric of each run, where they are several, but too few for a band.
-    """
-
-    label: str
-    colour: str
-    dark_colour: str
-    dash: tuple[float, ...]
-    seeds: int
-    diverged: int
-    costs: dict[str, np.ndarray]
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    runs: tuple[np.ndarray, ...] = ()
+    label: str  # its name
+    colour: str  # on a white page
+    dark_colour: str  # on a black one
+    dash: tuple[float, ...]  # its style, one of `DASHES`
+    seeds: int  # how many runs it is the mean of
+    diverged: int  # how many of them are not finite at the end. The mean stops where the first of them does
+    costs: dict[str, np.ndarray]  # for each axis, in its unit, the mean over the runs
+    mean: np.ndarray  # of the metric; NaN where a run is not finite
+    low: np.ndarray  # of the band; of few runs, the lowest
+    high: np.ndarray  # of the band; of few runs, the highest
+    runs: tuple[np.ndarray, ...] = ()  # the metric of each run, where they are several, but too few for a band
 
     @property
     def banded(self) -> bool:
@@ -90,23 +76,14 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A metric against its costs.
+    """A metric against its costs."""
 
-    Attributes:
-        metric: its name, as it is written.
-        log: whether the metric's axis starts out logarithmic.
-        positive: whether it can be.
-        axes: the costs.
-        curves: what is drawn.
-        limits: of the metric's axis, where some curves leave the picture; None where all of them fit.
-    """
-
-    metric: str
-    log: bool
-    positive: bool
-    axes: list[Axis]
-    curves: list[Curve]
-    limits: tuple[float, float] | None
+    metric: str  # its name, as it is written
+    log: bool  # whether the metric's axis starts out logarithmic
+    positive: bool  # whether it can be
+    axes: list[Axis]  # the costs
+    curves: list[Curve]  # what is drawn
+    limits: tuple[float, float] | None  # of the metric's axis, where some curves leave the picture; else None
 
     @property
     def metric_label(self) -> str:
@@ -145,18 +122,13 @@ def prepare(
     log: bool = True,
     rows: int | None = None,
 ) -> Picture:
-    """Prepare a metric against its costs.
-
-    Args:
-        groups: for each label, the histories of its seeds.
-        metric: the column to show.
-        against: any of `round`, `bytes`, `evaluations` and `seconds`.
-        log: show the metric on a logarithmic axis, provided that all its values are positive and span a factor of ten.
-        rows: of longer histories keep only so many, evenly spaced, the first and the last among them.
-    """
+    """Prepare what `fz.plots.curves` draws; of longer histories keep only so many rows, evenly spaced, both ends among them."""
     _check(groups, against)
     values = {label: _stack(label, histories, metric) for label, histories in groups.items()}
-    costs = {label: {c: _mean_cost(histories, c) for c in against} for label, histories in groups.items()}
+    costs = {
+        label: {cost: np.mean([spent(history, cost) for history in histories], axis=0) for cost in against}
+        for label, histories in groups.items()
+    }
     axes, factors = [], {}
     for cost in against:
         largest = max(float(np.nanmax(costs[label][cost], initial=0.0)) for label in groups)
@@ -216,10 +188,6 @@ def _stack(label: str, histories: Sequence[History], metric: str) -> np.ndarray:
     if not lengths[0]:
         raise InputError(f"groups: the histories of {label!r} are empty; pass runs of at least one row")
     return np.array([history[metric] for history in histories], float)
-
-
-def _mean_cost(histories: Sequence[History], cost: str) -> np.ndarray:
-    return np.mean([spent(history, cost) for history in histories], axis=0)
 
 
 def _band(values: np.ndarray, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -50,7 +50,10 @@ class History:
         return f"History({len(self)} rows: {', '.join(self._columns)})"
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        rows = [[text.short(value) for value in row] for row in zip(*self._columns.values(), strict=True)]
+        if len(rows) > 2 * EDGE:
+            rows = [*rows[:EDGE], ["..." for _ in self], *rows[-EDGE:]]
+        return text.table(list(self), rows)
 
     @property
     def last(self) -> dict[str, int | float]:
@@ -74,14 +77,6 @@ class History:
         with path.open(newline="") as file:
             names, *rows = list(csv.reader(file))
         return cls({name: [_number(row[j]) for row in rows] for j, name in enumerate(names)})
-
-
-def _html(history: History) -> str:
-    """Return the first and the last rows as a table."""
-    rows = [[text.short(value) for value in row] for row in zip(*history.to_dict().values(), strict=True)]
-    if len(rows) > 2 * EDGE:
-        rows = [*rows[:EDGE], ["..." for _ in history], *rows[-EDGE:]]
-    return text.table(list(history), rows)
 
 
 def _number(text: str) -> int | float:

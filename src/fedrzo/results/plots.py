@@ -21,16 +21,11 @@ PANEL = (3.4, 2.7)  # inches; three of them fill a page's width, turned
 WIDTH = 1.6  # of a line, in points
 MANY_DECADES = 1e4  # a larger ratio of values is labelled by powers of ten alone
 TICKS = 12  # of a logarithmic axis, at most
-COLOUR_MAP = (
-    "viridis"  # its lightness grows with the value, so it survives any colour vision and a black-and-white printer
-)
+COLOUR_MAP = "viridis"  # its lightness grows with the value, so it survives any colour vision and black-and-white print
 
 
 def curves(
-    groups: Mapping[str, Sequence[History]],
-    metric: str = "loss",
-    against: Sequence[str] = SHOWN,
-    log: bool = True,
+    groups: Mapping[str, Sequence[History]], metric: str = "loss", against: Sequence[str] = SHOWN, log: bool = True
 ) -> Any:
     """Draw a metric against its costs, one panel per cost.
 
@@ -113,22 +108,16 @@ def _draw(panel: Any, picture: Picture, i: int) -> None:
     for curve in picture.curves:  # after all means, whose lines the legend takes
         for run in curve.runs:
             panel.plot(curve.costs[axis.cost], run, color=curve.colour, linewidth=WIDTH / 3)
-    _scale_cost(panel, axis.cost)
+    # Start at zero, with few ticks, written short: 200k rather than 200000.
+    ticker, whole = require("matplotlib.ticker", "plots"), axis.cost in ("round", "evaluations")
+    panel.set_xlim(left=0)
+    panel.xaxis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 2.5, 5, 10), integer=whole))
+    if axis.cost == "evaluations":
+        panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     panel.set_xlabel(axis.label)
     panel.grid(visible=True, color="0.88", linewidth=0.6)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
-
-
-def _scale_cost(panel: Any, cost: str) -> None:
-    """Start at zero, with few ticks, written short: 200k rather than 200000."""
-    ticker = require("matplotlib.ticker", "plots")
-    panel.set_xlim(left=0)
-    panel.xaxis.set_major_locator(
-        ticker.MaxNLocator(5, steps=(1, 2, 2.5, 5, 10), integer=cost in ("round", "evaluations"))
-    )
-    if cost == "evaluations":
-        panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
 
 
 def _scale_metric(panel: Any, picture: Picture) -> None:

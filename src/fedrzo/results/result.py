@@ -72,10 +72,14 @@ class Result:
         return self.problem.lower(self.x, xi)
 
     def __repr__(self) -> str:
-        return _text(self)
+        facts = _facts(self)
+        width = max(map(len, facts))
+        lines = [f"  {name:{width}}  {value}" for name, value in facts.items()]
+        return "\n".join([f"Result of {self.spec.get('method', 'a run')}", *lines])
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        rows = [["method", str(self.spec.get("method", ""))], *map(list, _facts(self).items())]
+        return text.table(["Result", ""], rows)
 
     def to_frame(self) -> Any:
         """Return the history as a pandas DataFrame."""
@@ -113,21 +117,6 @@ class Result:
         loss, notes = spec.pop("loss_feasible", None), tuple(spec.pop("notes", ()))
         return cls(**points, random_round=random_round, loss_feasible=loss, spec=spec, notes=notes,
                    history=History.read(folder / "history.csv"), compile_seconds=seconds)  # fmt: skip
-
-
-def _text(result: Result) -> str:
-    """Return what a result says of itself."""
-    facts = _facts(result)
-    width = max(map(len, facts))
-    return "\n".join(
-        [f"Result of {result.spec.get('method', 'a run')}", *(f"  {k:{width}}  {v}" for k, v in facts.items())]
-    )
-
-
-def _html(result: Result) -> str:
-    """Return the same as a table."""
-    rows = [["method", str(result.spec.get("method", ""))], *([name, text] for name, text in _facts(result).items())]
-    return text.table(["Result", ""], rows)
 
 
 def constrained(results: Sequence[Result]) -> bool:

@@ -30,10 +30,16 @@ class Sweep:
     seeds: list[int] | None = None
 
     def __repr__(self) -> str:
-        return _text(self)
+        names, rows = _ends(self)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+        counts = f"{len(rows)} settings with {len(self.results[0])} seeds each"
+        title = f"Sweep of {counts}; {' and '.join(names)} at the end:"
+        return "\n".join([title, *(f"  {line.rstrip()}" for line in lines)])
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        (loss, *others), rows = _ends(self)
+        return text.table(["setting", f"{loss} at the end, {len(self.results[0])} seeds", *others], rows)
 
     def values(self, setting: int, column: str) -> np.ndarray:
         """Return one column of one setting, seeds by rows."""
@@ -82,23 +88,8 @@ class Sweep:
         return plots.curves(groups, **options)
 
 
-def _text(sweep: Sweep) -> str:
-    """Return the loss that each setting ended with, and how far outside the sets it ended, where there are some."""
-    names, rows = _ends(sweep)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-    title = f"Sweep of {len(rows)} settings with {len(sweep.results[0])} seeds each; {' and '.join(names)} at the end:"
-    return "\n".join([title, *(f"  {line.rstrip()}" for line in lines)])
-
-
-def _html(sweep: Sweep) -> str:
-    """Return the same as a table."""
-    (loss, *others), rows = _ends(sweep)
-    return text.table(["setting", f"{loss} at the end, {len(sweep.results[0])} seeds", *others], rows)
-
-
 def _ends(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
-    """Return what is shown of each setting's end, and a row for each: its name, then those."""
+    """Return what is shown of each setting's end, the loss and where there are sets the feasibility, and a row for each."""
     several, results = range(len(sweep.settings)), [result for group in sweep.results for result in group]
     rows = [[text.label(sweep.settings[i]), mean_and_half(sweep.ends(i))] for i in several]
     names = ["loss"]

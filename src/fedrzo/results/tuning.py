@@ -10,36 +10,22 @@ from fedrzo.federation.protocol import Cost
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A stepsize that was tried.
+    """A stepsize that was tried."""
 
-    Attributes:
-        stepsize: the candidate.
-        rounds: how long it ran.
-        loss: the clients' mean loss with the Moreau terms, after that; the mean over keys, infinite where x was lost.
-    """
-
-    stepsize: float
-    rounds: int
-    loss: float
+    stepsize: float  # the candidate
+    rounds: int  # how long it ran
+    loss: float  # the clients' mean with the Moreau terms after that; the mean over keys, infinite where x was lost
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What a search found and what it cost.
+    """What a search found and what it cost."""
 
-    Attributes:
-        stepsize: the answer.
-        theory: where the search started: the theory's stepsize, with a Lipschitz constant from slopes at x0.
-        loss: at x0, as trials are judged.
-        trials: in the order in which they were made.
-        cost: of the whole search; the run's history has it in all rows but the first.
-    """
-
-    stepsize: float
-    theory: float
-    loss: float
-    trials: tuple[Trial, ...]
-    cost: Cost
+    stepsize: float  # the answer
+    theory: float  # where the search started: the theory's stepsize, with a Lipschitz constant from slopes at x0
+    loss: float  # at x0, as trials are judged
+    trials: tuple[Trial, ...]  # in the order in which they were made
+    cost: Cost  # of the whole search; the run's history has it in all rows but the first
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

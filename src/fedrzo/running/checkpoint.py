@@ -30,14 +30,7 @@ class Checkpoint(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Store the checkpoint; the former one stays until this one is whole."""
-        header = {
-            "identity": self.identity,
-            "round": self.round,
-            "seconds": self.seconds,
-            "histories": self.histories,
-            "tunings": self.tunings,
-            "notes": self.notes,
-        }
+        header = {name: value for name, value in self._asdict().items() if name != "arrays"}
         entries: dict[str, Any] = {f"array_{i:04d}": array for i, array in enumerate(self.arrays)}
         buffer = io.BytesIO()
         np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **entries)
@@ -57,11 +50,8 @@ class Checkpoint(NamedTuple):
             raise CheckpointError(
                 f"checkpoint: {path} is damaged ({type(error).__name__}); delete it to start anew, or restore a copy"
             ) from None
-        histories = header["histories"]
-        tunings = header.get("tunings", [None] * len(histories))
-        return cls(
-            header["identity"], header["round"], header["seconds"], histories, arrays, tunings, header.get("notes", {})
-        )
+        older = {"tunings": [None] * len(header["histories"]), "notes": {}}  # what an older version did not store
+        return cls(**{**older, **header, "arrays": arrays})
 
     def check(self, identity: dict[str, Any], arrays: list[np.ndarray], folder: Path) -> None:
         """Refuse to go on with another run than the one that was stored."""

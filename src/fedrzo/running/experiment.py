@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedrzo.engines.base import Engine
 from fedrzo.errors import InputError
 from fedrzo.methods import Method
 from fedrzo.problems.base import Problem
 from fedrzo.results import plots
 from fedrzo.results.result import Result
+from fedrzo.running.case import Case
 from fedrzo.running.checkpoint import refuse_stored
-from fedrzo.running.run import Case, run, sweep
+from fedrzo.running.run import run, sweep
 from fedrzo.running.spec import Spec, slug
 from fedrzo.support.files import check_writable
 
@@ -32,7 +34,7 @@ class Task:
     seed: int = 0
     clients_per_round: int | None = None
     eval_every: int = 1
-    engine: Any = "simulation"
+    engine: str | Engine = "simulation"
 
     def __post_init__(self) -> None:
         Case([self.method], self.problem, [], self.rounds, self.clients_per_round, self.eval_every)
@@ -75,18 +77,9 @@ def execute(
     progress: bool = True,
     spec: Spec | None = None,
 ) -> list[Outcome]:
-    """Run tasks one after another.
+    """Run tasks one after another, each with so many seeds, or once; each outcome is saved as soon as it is there.
 
-    Args:
-        tasks: what to run.
-        seeds: how many seeds each task is run with; None for a single run.
-        out: a folder for results, checkpoints and the figure.
-        resume: go on from the checkpoints in that folder.
-        progress: show on standard error what is going on.
-        spec: where the tasks come from, to be kept beside the results.
-
-    Returns:
-        The outcomes, in order. Each is saved as soon as it is there.
+    The folder `out` gets results and checkpoints, from which `resume` goes on, and the spec that the tasks come from.
     """
     folder = None if out is None else Path(out)
     check_tasks(tasks, seeds, folder, resume)
@@ -96,12 +89,12 @@ def execute(
     for i, task in enumerate(tasks):
         if progress and len(tasks) > 1:
             print(f"{task.label} ({i + 1} of {len(tasks)})", file=sys.stderr)
-        home = None if folder is None else folder / slug(task.label)
         checkpoint = None if folder is None else _checkpoint(folder, task)
-        outcome = Outcome(task.label, task.run(seeds, progress=progress, checkpoint=checkpoint, resume=resume))
-        if home is not None:
-            _save(outcome, home, None if seeds is None else task.seed)
-        outcomes.append(outcome)
+        results = task.run(seeds, progress=progress, checkpoint=checkpoint, resume=resume)
+        if checkpoint is not None:
+            for seed, result in enumerate(results, task.seed):
+                result.save(checkpoint.parent if seeds is None else checkpoint.parent / f"seed-{seed}")
+        outcomes.append(Outcome(task.label, results))
     if folder is not None and spec is not None and resume:  # not sooner: the folder may be that of another experiment
         spec.write(folder / "spec.toml")
     return outcomes
@@ -138,11 +131,3 @@ def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resum
 
 def _checkpoint(folder: Path, task: Task) -> Path:
     return folder / slug(task.label) / "checkpoint"
-
-
-def _save(outcome: Outcome, home: Path, first_seed: int | None) -> None:
-    if first_seed is None:
-        outcome.results[0].save(home)
-        return
-    for i, result in enumerate(outcome.results):
-        result.save(home / f"seed-{first_seed + i}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.engines.base import Progress, Session
 from fedrzo.errors import warn
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
@@ -27,15 +28,8 @@ OUTSIDE = 20.0
 # above it may outweigh what the difference measures. Bounds are often loose by a factor of a few, and errors at x+v and x-v
 # mostly alike, so that a run is stopped only where the bound is ten times that, and stays there.
 UNSOLVED = 10.0
-
-
-class LongStep(NamedTuple):
-    """A step that is longer than any which can settle: its argument, its length, that limit, and in which round it is taken."""
-
-    argument: str
-    length: float
-    limit: float
-    when: str
+NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
+DIRECTIONS = 16  # and their opposites
 
 
 def warn_of_long_steps(methods: Sequence[Method], problem: Problem, rounds: int) -> None:
@@ -46,7 +40,7 @@ def warn_of_long_steps(methods: Sequence[Method], problem: Problem, rounds: int)
     found = [step for method in methods for step in _long_steps(method, problem, rounds)]
     if not found:
         return
-    argument, length, limit, when = max(found, key=lambda step: step.length / step.limit)
+    argument, length, limit, when = max(found, key=lambda step: step[1] / step[2])
     warn(
         f"{argument}: found {length:.4g}{when}, {2 * length / limit:.3g} times the smoothing, where there are sets: a step from "
         f"outside of one leads {2 * length / limit - 1:.3g} times as far past its edge, so that x may never settle, or be lost; "
@@ -54,8 +48,8 @@ def warn_of_long_steps(methods: Sequence[Method], problem: Problem, rounds: int)
     )
 
 
-def _long_steps(method: Method, problem: Problem, rounds: int) -> Iterator[LongStep]:
-    """Yield the longest step of a method, and of the one that solves its lower level, if it is too long."""
+def _long_steps(method: Method, problem: Problem, rounds: int) -> Iterator[tuple[str, float, float, str]]:
+    """Yield too long a step of a method, and of the one that solves its lower level: its argument, length, limit and round."""
     levels = [("stepsize", method, not problem.sets.free, rounds)]
     if isinstance(lower := getattr(method, "lower", None), Method):
         most = _values(getattr(method, "lower_rounds", None), rounds).max(initial=0)
@@ -69,7 +63,7 @@ def _long_steps(method: Method, problem: Problem, rounds: int) -> Iterator[LongS
         if lengths.max(initial=0.0) > limit * (1 + ALIKE):
             longest = int(lengths.argmax())
             when = f" in round {longest}" if callable(schedule) else ""
-            yield LongStep(argument, float(lengths[longest]), limit, when)
+            yield argument, float(lengths[longest]), limit, when
 
 
 def _values(schedule: Any, rounds: int) -> np.ndarray:
@@ -81,12 +75,48 @@ def _values(schedule: Any, rounds: int) -> np.ndarray:
     return np.asarray(jax.vmap(lambda r: jnp.asarray(schedule(r)))(jnp.arange(rounds)), float)
 
 
-class Runaway:
-    """Tells a run that has left its start for good, while its numbers may still be finite.
+def failure(method: Method, session: Session) -> str | None:
+    """Say after which round a single run could not go on, and why; None if all is well."""
+    record = session.progress()[0]
+    if int(record.first_failed_round) < 0:
+        return None
+    before = np.asarray(record.x_good)
+    largest = float(np.abs(before).max())
+    reason = method.diagnose(session.states()[0], before) or _hole(method, session, record)
+    reason = reason or (
+        f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
+        "non-finite values"
+    )
+    return f"stopped after round {int(record.first_failed_round)}: {reason}"
 
-    Args:
-        x0: where it starts.
-    """
+
+def _hole(method: Method, session: Session, record: Progress) -> str | None:
+    """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
+    if not session.data_at_hand:
+        return None
+    smoothing = float(getattr(method, "smoothing", NEARBY))
+    noise = np.random.default_rng(0).normal(size=(DIRECTIONS, record.x_good.size))
+    steps = smoothing * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    around = record.x_good + np.concatenate([steps, -steps]).astype(record.x_good.dtype)
+    bad = int(np.sum(~np.isfinite(losses_at(session.problem, around))))
+    if not bad:
+        return None
+    first = int(record.first_failed_round) == 0
+    where = "x0" if first else f"x = {np.array2string(np.asarray(record.x_good), precision=4, threshold=8)}"
+    return (
+        f"the loss is not finite at {bad} of {len(around)} points {smoothing:g} away from {where}; start farther inside its "
+        "domain, use a smaller smoothing or stepsize, or let it return a large number outside"
+    )
+
+
+@jax.jit
+def losses_at(problem: Problem, points: np.ndarray) -> jax.Array:
+    """Return the monitored loss at each row."""
+    return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)
+
+
+class Runaway:
+    """Tells a run that has left its start, x0, for good, while its numbers may still be finite."""
 
     def __init__(self, x0: Any) -> None:
         self.x0 = np.asarray(x0, float)
@@ -109,11 +139,7 @@ class Runaway:
 def worse_end(history: History, end: float | None, dtype: Any, constrained: bool) -> str | None:
     """Say that a run ended with a larger loss than it began with, both at points of the sets; None where it did not.
 
-    Args:
-        history: of the run; its first row is the projected x0.
-        end: the loss at x_feasible; None where nobody knows it.
-        dtype: the precision that the losses were computed in.
-        constrained: whether there are sets.
+    A history's first row is that of the projected x0. `end` is the loss at x_feasible, or None where nobody knows it.
     """
     if end is None or history.last["round"] == 0:
         return None

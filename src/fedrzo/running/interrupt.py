@@ -8,23 +8,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 AGAIN = "stopping after these rounds; Ctrl-C again stops at once"
 
 
 class Interrupt:
-    """A context in which Ctrl-C is first noted, then obeyed.
+    """A context in which Ctrl-C is first noted, in `asked`, then obeyed.
 
     Compiled rounds cannot be stopped half-way, and what they are given is theirs, so that a run can only be stored between
     them. Where signals are none of our business (another thread, or a handler that somebody else installed) nothing changes.
-
-    Args:
-        tell: called with one line when the first Ctrl-C arrives. It runs inside a signal handler: it must only set values.
-
-    Attributes:
-        asked: whether Ctrl-C was pressed.
+    `tell` gets one line when the first Ctrl-C arrives. It runs inside a signal handler: it must only set values.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -39,9 +34,7 @@ class Interrupt:
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._left = True
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)

@@ -2,87 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
-from fedrzo.engines.base import Progress, Session
-from fedrzo.errors import CheckpointError, DivergedError, InputError, warn
-from fedrzo.methods.base import Method
-from fedrzo.problems.base import Problem
+from fedrzo.engines.base import Session
+from fedrzo.errors import CheckpointError, DivergedError, InputError
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
+from fedrzo.running.case import Case, StopRule, Watch
 from fedrzo.running.checkpoint import ANEW, Checkpoint
-from fedrzo.running.health import Runaway, far_outside, inaccurate_end, unsolved, worse_end
+from fedrzo.running.health import Runaway, failure, far_outside, inaccurate_end, losses_at, unsolved, worse_end
 from fedrzo.running.interrupt import Interrupt
+from fedrzo.running.loggers import Row, Sink
 from fedrzo.running.progress import Bar
-from fedrzo.running.stopping import Row, Watch
 
-NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
-DIRECTIONS = 16  # and their opposites
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
-def failure(method: Method, session: Session) -> str | None:
-    """Say after which round a single run could not go on, and why; None if all is well."""
-    record = session.progress()[0]
-    if int(record.first_failed_round) < 0:
-        return None
-    before = np.asarray(record.x_good)
-    largest = float(np.abs(before).max())
-    reason = method.diagnose(session.states()[0], before) or _hole(method, session, record)
-    reason = reason or (
-        f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
-        "non-finite values"
-    )
-    return f"stopped after round {int(record.first_failed_round)}: {reason}"
-
-
-def _hole(method: Method, session: Session, record: Progress) -> str | None:
-    """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
-    if not session.data_at_hand:
-        return None
-    smoothing = float(getattr(method, "smoothing", NEARBY))
-    noise = np.random.default_rng(0).normal(size=(DIRECTIONS, record.x_good.size))
-    steps = smoothing * noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    around = record.x_good + np.concatenate([steps, -steps]).astype(record.x_good.dtype)
-    bad = int(np.sum(~np.isfinite(_losses(session.problem, around))))
-    if not bad:
-        return None
-    first = int(record.first_failed_round) == 0
-    where = "x0" if first else f"x = {np.array2string(np.asarray(record.x_good), precision=4, threshold=8)}"
-    return (
-        f"the loss is not finite at {bad} of {len(around)} points {smoothing:g} away from {where}; start farther inside its "
-        "domain, use a smaller smoothing or stepsize, or let it return a large number outside"
-    )
-
-
+@dataclasses.dataclass(eq=False)
 class Job:
     """A run as Python sees it: a session of some engine, the histories so far, and the clock."""
 
-    def __init__(
-        self,
-        case: Any,
-        session: Session,
-        folder: Path | None,
-        log: tuple[Callable[[Row], None], ...],
-        watch: Watch | None = None,
-    ) -> None:
-        self.case = case
-        self.session = session
-        self.folder = folder
-        self.log = log
-        self.watch = watch  # a stopping rule that looks at x itself and has columns of its own
-        self.histories = [History() for _ in case.methods]
-        self.runaway = Runaway(session.problem.x0)
+    case: Case
+    session: Session
+    folder: Path | None  # of checkpoints
+    log: tuple[Sink, ...]
+    watch: Watch | None  # a stopping rule that looks at x itself and has columns of its own
+    began: float
+
+    def __post_init__(self) -> None:
+        self.histories = [History() for _ in self.case.methods]
+        self.runaway = Runaway(self.session.problem.x0)
         self.doubts: list[str] = []  # what speaks against the end of the run
-        self.before = 0.0
-        self.began = time.perf_counter()
+        self.before = 0.0  # seconds of earlier sittings
         self.stored = -math.inf
         self.chunk_seconds: list[float] = []
         self.whole = False  # whether session and histories belong together, so that they can be stored
@@ -144,17 +100,21 @@ class Job:
             raise self._interrupted()
 
     def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
-        rounds, every = self.case.rounds, self.case.eval_every
+        rounds, every, stop = self.case.rounds, self.case.eval_every, self.case.stop
+        at = self.session.round
         if len(self.histories[0]) == 0:
             self._append_rows()
-            self._check_finite_start()
-        elif self._is_due():  # the run ended after this round was stored, but before its row was
-            self._append_rows()
+            if not math.isfinite(loss := self.histories[0].last["loss"]):  # one sample of one client was tried before
+                raise InputError(
+                    f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
+                )
+        elif self.histories[0].last["round"] != at and (at % every == 0 or at == rounds):
+            self._append_rows()  # the run ended after this round was stored, but before its row was
         bar.show(self.session.round, self.histories[0].last)
         while self.session.round < rounds and not interrupt.asked and not (self.watch is not None and self.watch.done):
             self._chunk(min(every - self.session.round % every, rounds - self.session.round), interrupt)
             bar.show(self.session.round, self.histories[0].last)
-            if self.watch is None and self.case.stop is not None and self.case.stop(self.histories[0].last):
+            if stop is not None and not isinstance(stop, StopRule) and stop(self.histories[0].last):
                 break
 
     def _chunk(self, rounds: int, interrupt: Interrupt) -> None:
@@ -164,7 +124,9 @@ class Job:
         stride = 1 if every_round else rounds
         for _ in range(0, rounds, stride):
             self.session.advance(stride)
-            self._raise_failure()
+            # A sweep goes on, since its other settings may be well.
+            if self.single and (found := failure(self.session.method, self.session)) is not None:
+                raise self._diverged(found)
             if every_round:
                 self.store()
                 if interrupt.asked:
@@ -174,11 +136,6 @@ class Job:
         self._raise_runaway()
         if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
             self.store()
-
-    def _is_due(self) -> bool:
-        """Tell whether the round that the session is at should have a row, and has none."""
-        at = self.session.round
-        return self.histories[0].last["round"] != at and (at % self.case.eval_every == 0 or at == self.case.rounds)
 
     def _append_rows(self) -> None:
         metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
@@ -197,37 +154,18 @@ class Job:
         for sink in self.log:
             sink(self.histories[0].last)
 
-    def _check_finite_start(self) -> None:
-        """Refuse a loss that is not finite at x0 over all data; one sample of one client was tried before."""
-        loss = self.histories[0].last["loss"]
-        if not math.isfinite(loss):
-            raise InputError(
-                f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
-            )
-
-    def _raise_failure(self) -> None:
-        """Stop a single run whose x is no longer finite; a sweep goes on, since its other settings may be well."""
-        if self.single and (found := failure(self.session.method, self.session)) is not None:
-            raise self._diverged(found)
-
     def _raise_runaway(self) -> None:
         """Stop a single run whose x goes away for good, though finite, or whose lower level is not solved, row after row."""
         if not self.single:
             return
-        found = self.runaway.look(self.session.progress()[0].x_good) or unsolved(
-            self.case.methods[0], self.histories[0]
-        )
+        found = self.runaway.look(self.session.progress()[0].x_good)
+        found = found or unsolved(self.case.methods[0], self.histories[0])
         if found is not None:
             raise self._diverged(f"stopped after round {self.session.round - 1}: {found}")
 
     def _diverged(self, found: str) -> DivergedError:
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
         return DivergedError(f"{found}{kept}")
-
-    def warn_of_the_end(self) -> None:
-        """Warn where a single run's end cannot be trusted; of a sweep's runs their results say so."""
-        for found in self.doubts if self.single else ():
-            warn(found)
 
     def _doubts(self, i: int, x: np.ndarray) -> list[str]:
         """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
@@ -256,22 +194,17 @@ class Job:
         """
         where = f"stopped after round {self.session.round} of {self.case.rounds}"
         if self.folder is not None and self.stored > -math.inf:
-            return KeyboardInterrupt(
-                f"{where}; go on with the same call and resume=True, checkpoint={str(self.folder)!r}"
-            )
+            again = f"go on with the same call and resume=True, checkpoint={str(self.folder)!r}"
+            return KeyboardInterrupt(f"{where}; {again}")
         kept = "the exception's `result` holds what was reached (at a prompt: sys.last_value.result)"
-        return KeyboardInterrupt(
-            f"{where}; {kept if self.whole else 'nothing was kept'}; pass checkpoint=FOLDER to go on later"
-        )
-
-    def _spec(self, i: int, engine: str) -> dict[str, Any]:
-        events = [list(event) for event in self.session.events]
-        return {**self.case.spec(i, engine), **({"events": events} if events else {})}
+        kept = kept if self.whole else "nothing was kept"
+        return KeyboardInterrupt(f"{where}; {kept}; pass checkpoint=FOLDER to go on later")
 
     def results(self, engine: str) -> list[Result]:
         """Return one result per run."""
         problem = self.case.problem
         unravel = problem.layout.unravel
+        events = [list(event) for event in self.session.events]
         first, *later = self.chunk_seconds or [0.0]
         compiling = max(0.0, first - float(np.median(later))) if later else first
         states, records, found = self.session.states(), self.session.progress(), []
@@ -279,11 +212,12 @@ class Job:
         feasible, lower = problem.project_all(points), self.session.lower_solutions(points)
         losses = self._losses(points, feasible) if self.session.data_at_hand else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
+            spec = self.case.spec(i, engine) | ({"events": events} if events else {})
             worse = worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
             self.doubts = self._doubts(i, state.x)
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], self._spec(i, engine), compiling, lower[i], losses[i], problem,
+                       self.histories[i], spec, compiling, lower[i], losses[i], problem,
                        tuple(filter(None, (worse, *self.doubts))))
             )  # fmt: skip
         return found
@@ -291,10 +225,5 @@ class Job:
     def _losses(self, points: np.ndarray, feasible: np.ndarray) -> list[float | None]:
         """Return the loss at each projected point; the history has it where there was nothing to project."""
         moved = (points != feasible).any(axis=1)
-        there = np.asarray(_losses(self.session.problem, feasible)) if moved.any() else moved
+        there = np.asarray(losses_at(self.session.problem, feasible)) if moved.any() else moved
         return [float(there[i] if moved[i] else self.histories[i].last["loss"]) for i in range(len(points))]
-
-
-@jax.jit
-def _losses(problem: Problem, points: np.ndarray) -> jax.Array:
-    return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)

@@ -28,14 +28,10 @@ class LossProbe(Method):
 
     That is the function which the FedRZO family minimises, but for the smoothing. All points see the same samples. Lower
     levels are solved by the owner's own means.
-
-    Args:
-        owner: a method of the FedRZO family.
-        batch_size: samples per client.
     """
 
-    owner: Any
-    batch_size: int | str = static(default=1)
+    owner: Any  # a method of the FedRZO family
+    batch_size: int | str = static(default=1)  # samples per client
 
     @classmethod
     def of(cls, owner: Any, problem: Problem) -> LossProbe:
@@ -46,21 +42,17 @@ class LossProbe(Method):
         return cls(owner, FULL if everything else most)
 
     def ask(self, federation: Federation, points: jax.Array, y: jax.Array | None, r: Any) -> jax.Array:
-        """Return one row per client: its penalised loss at each point.
+        """Return one row per client: its penalised loss at each point, one per row.
 
-        Args:
-            federation: whom to ask.
-            points: one per row.
-            y: where the lower level of a bilevel problem starts, for each point.
-            r: the round that the lower level's accuracy is that of.
+        A bilevel problem's lower level starts at y, for each point, and is solved as accurately as in round r.
         """
         if y is None:
             return federation.gather(self.losses, points, r).values
         owner = self.owner
-        below = federation.lower(points, owner.lower)
-        y = run_lower(below, owner.lower, y.ravel(), r, owner.lower_rounds)
+        lower = federation.lower(points, owner.lower)
+        y = run_lower(lower, owner.lower, y.ravel(), r, owner.lower_rounds)
         if owner.closing:
-            y = close(below, owner, y, owner.curvature).y
+            y = close(lower, owner, y, owner.curvature).y
         return federation.gather(self.implicit_losses, y).values
 
     def losses(self, client: Client, key: jax.Array, memory: None, points: jax.Array, r: Any) -> Reply:

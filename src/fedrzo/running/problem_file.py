@@ -17,20 +17,12 @@ from fedrzo.problems.base import Problem
 
 
 class UserFile:
-    """A file such as `toy.py`, or `toy.py:other` for a problem that is not called `problem`.
-
-    Attributes:
-        path: where the file is.
-        problem: the problem that it states.
-        method: the method that it defines, if any.
-        rounds: the number of rounds that it defines, if any.
-        module: all that it defines.
-    """
+    """A file such as `toy.py`, or `toy.py:other` for a problem that is not called `problem`; maybe with `method` and `rounds`."""
 
     def __init__(self, source: str) -> None:
         self.path, name = _split(source)
         with self.blame():
-            self.module = _import(self.path)
+            self.module = _import(self.path)  # all that it defines
         self.problem = _problem(self.module, self.path, name)
         self.method: Any = getattr(self.module, "method", None)
         self.rounds: Any = getattr(self.module, "rounds", None)

@@ -6,18 +6,10 @@ import datetime
 import importlib.util
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINE_SECONDS = 30.0  # between two lines where a bar cannot be drawn
 
@@ -35,22 +27,22 @@ def _is_live(console: Console) -> bool:
 
 
 class Bar:
-    """A context that shows how far a run is.
-
-    Args:
-        rounds: of the whole run.
-        done: rounds that were done before.
-        wanted: False shows nothing; True a bar, or lines where a bar cannot move.
-    """
+    """A context that shows how far a run is, if that is wanted: by a bar, or by lines where a bar cannot move."""
 
     def __init__(self, rounds: int, done: int, wanted: bool) -> None:
         self.rounds, self.first = rounds, done
         console = Console(stderr=True)
         self.lines = wanted and not _is_live(console)
-        self.bar = _bar(console) if wanted and not self.lines else None
+        self.bar: Progress | None = None
         self.line = ""
         self.began = self.said = time.perf_counter()
-        if self.bar is not None:
+        if wanted and not self.lines:
+            # A row may take minutes: over the usual half minute there would be no two of them to estimate the time left by.
+            self.bar = Progress(
+                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+                console=console, refresh_per_second=4, speed_estimate_period=3600,
+            )  # fmt: skip
             self.task = self.bar.add_task("run", total=rounds, completed=done, rate="", note="")
             self.fields = self.bar.tasks[0].fields
 
@@ -59,9 +51,7 @@ class Bar:
             self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
         self._say()
@@ -93,15 +83,6 @@ class Bar:
         """Put a word where the loss stands; only sets a value, so that a signal handler may call it."""
         if self.bar is not None:
             self.fields["note"] = text
-
-
-def _bar(console: Console) -> Progress:
-    # A row may take minutes: over the usual half minute there would be no two of them to estimate the time left by.
-    return Progress(
-        TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
-        console=console, refresh_per_second=4, speed_estimate_period=3600,
-    )  # fmt: skip
 
 
 def _clock(seconds: float) -> str:

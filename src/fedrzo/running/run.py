@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable
@@ -15,27 +14,24 @@ import numpy as np
 
 from fedrzo import engines
 from fedrzo.engines.base import Engine
-from fedrzo.errors import InputError, nearest
-from fedrzo.methods.base import Method, functions, schedule_values
-from fedrzo.problems import captures
+from fedrzo.errors import InputError, nearest, warn
+from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.mistakes import warn_of_mistakes
 from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.results.result import Result
 from fedrzo.results.sweep import Sweep
-from fedrzo.results.tuning import Tuning
+from fedrzo.running.case import Case, StopRule, tuned
 from fedrzo.running.checkpoint import refuse_stored
 from fedrzo.running.health import warn_of_long_steps
-from fedrzo.running.job import Job, Row
-from fedrzo.running.loggers import Sink, logging
+from fedrzo.running.job import Job
+from fedrzo.running.loggers import Row, Sink, logging
 from fedrzo.running.progress import is_wanted
-from fedrzo.running.stopping import StopRule
-from fedrzo.running.tuning import tuned, tunings
+from fedrzo.running.tuning import tunings
 from fedrzo.support.arguments import check_row_function, checked_signature, kind
 from fedrzo.support.files import check_writable
 from fedrzo.support.hardware import warn_of_idle_gpu
-from fedrzo.support.pytrees import fingerprint
 from fedrzo.support.settings import fields
 
 Returned = TypeVar("Returned", Result, Sweep)
@@ -136,88 +132,10 @@ def sweep(
     return _run(case, engines.get("simulation"), progress, checkpoint, resume, (), pack)
 
 
-@dataclasses.dataclass
-class Case:
-    """What is to be run, checked: nothing has started while one of these is made."""
-
-    methods: list[Method]
-    problem: Problem
-    keys: list[jax.Array]
-    rounds: int
-    clients_per_round: int | None
-    eval_every: int
-    stop: Callable[[Row], bool] | StopRule | None = None
-    tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
-    estimating: list[int] = dataclasses.field(
-        default_factory=list
-    )  # gradients that estimating constants took; likewise
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.problem, Problem):
-            raise InputError(f"problem: found {type(self.problem).__name__}; pass fz.Nonsmooth(...) or another problem")
-        for method in self.methods:
-            if not isinstance(method, Method):
-                raise InputError(f"method: found {kind(method)}; pass a method such as fz.FedRZOnn(...)")
-            method.check(self.problem)
-            captures.notice(functions(method))
-        for name, low in (("rounds", 0), ("eval_every", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-                raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
-        if self.stop is not None and not isinstance(self.stop, StopRule):
-            check_row_function(self.stop, "stop")
-        size, clients = self.clients_per_round, self.problem.clients
-        for method in self.methods:
-            if method.needs_everyone and size is not None and size != clients:
-                raise InputError(
-                    f"clients_per_round: found {size}; {type(method).__name__} needs all {clients} clients in every round"
-                )
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
-            raise InputError(
-                f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are"
-            )
-
-    @functools.cached_property
-    def identity(self) -> dict[str, Any]:
-        """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
-        return {
-            "method": [repr(method) for method in self.methods],
-            "schedules": [schedule_values(method) for method in self.methods],
-            "problem": repr(self.problem),
-            "data, x0 and sets": fingerprint(self.problem.as_stated()),
-            "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
-            "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
-            "clients_per_round": self.clients_per_round,
-            "eval_every": self.eval_every,
-            # A certificate adds columns and is part of what is computed; what another stop does cannot be stored.
-            "stop": repr(self.stop) if isinstance(self.stop, StopRule) else None,
-        }
-
-    def spec(self, i: int, engine: str) -> dict[str, Any]:
-        """Return one run's settings in plain values."""
-        size = {} if self.clients_per_round is None else {"clients_per_round": self.clients_per_round}
-        tuning = self.tunings[i] if self.tunings else None
-        return {
-            "method": repr(tuned(self.methods[i], tuning)),
-            "problem": repr(self.problem),
-            "rounds": int(self.rounds),
-            "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
-            "engine": engine,
-            "eval_every": int(self.eval_every),
-            **size,
-            **({} if tuning is None else {"tuning": tuning.to_dict()}),
-        }
-
-
 def _run(
-    case: Case,
-    engine: Engine,
-    progress: bool | None,
-    checkpoint: str | Path | None,
-    resume: bool,
-    log: tuple[Sink, ...],
+    case: Case, engine: Engine, progress: bool | None, checkpoint: str | Path | None, resume: bool, log: tuple[Sink, ...],
     pack: Callable[[list[Result]], Returned],
-) -> Returned:
+) -> Returned:  # fmt: skip
     """Run a case; `pack` makes one thing of its results."""
     folder = None if checkpoint is None else Path(checkpoint)
     if resume and folder is None:
@@ -237,13 +155,17 @@ def _run(
         if engine.data_at_hand:
             warn_of_mistakes(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
-        methods = [_prepared(case, method, problem).for_cohort(problem, size) for method in case.methods]
+        methods = []
+        for method in case.methods:
+            with counting() as spent:
+                prepared = method.prepare(problem)
+            case.estimating.append(sum(spent) + problem.measured_gradients)
+            methods.append(prepared.for_cohort(problem, size))
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
         try:
-            job = Job(case, session, folder, log, watch)
-            job.began = began  # a search for a stepsize takes time too
+            job = Job(case, session, folder, log, watch, began)  # a search for a stepsize takes time too
             if resume and folder is not None:
                 job.resume(folder)
             try:
@@ -253,18 +175,11 @@ def _run(
                 stopped.result = pack(job.results(engine.name)) if job.whole else None  # type: ignore[attr-defined]
                 raise
             results = job.results(engine.name)
-            job.warn_of_the_end()
+            for doubt in job.doubts if job.single else ():  # of a sweep's runs, their results say so
+                warn(doubt)
             return pack(results)
         finally:
             session.close()
-
-
-def _prepared(case: Case, method: Method, problem: Any) -> Any:
-    """Return a method with what it takes from the problem, and note what estimating that took."""
-    with counting() as spent:
-        prepared = method.prepare(problem)
-    case.estimating.append(sum(spent) + problem.measured_gradients)
-    return prepared
 
 
 def _check_order(method: Any, problem: Any) -> None:

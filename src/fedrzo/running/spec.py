@@ -35,7 +35,8 @@ import tomli_w
 
 from fedrzo import engines, vi, zoo
 from fedrzo.errors import InputError, first_line, nearest
-from fedrzo.methods import METHODS
+from fedrzo.methods import METHODS, Method
+from fedrzo.problems.base import Problem
 from fedrzo.running.built_in import built_in
 from fedrzo.running.problem_file import is_python
 from fedrzo.support.files import write_file
@@ -48,15 +49,10 @@ RUN_KEYS = ("rounds", "seed", "clients_per_round", "eval_every", "engine")
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """An experiment in plain values. All names in it are checked as it is made, so that work never starts on a typo.
+    """An experiment in plain values. All names in it are checked as it is made, so that work never starts on a typo."""
 
-    Attributes:
-        table: the content of the TOML file.
-        label: what a variant is called in tables and figures; empty if the spec is not a variant.
-    """
-
-    table: Table
-    label: str = ""
+    table: Table  # the content of the TOML file
+    label: str = ""  # what a variant is called in tables and figures; empty if the spec is not a variant
 
     def __post_init__(self) -> None:
         _check_keys(self.table, ("title", *TABLES, "variant"), "", "no such table")
@@ -106,14 +102,13 @@ class Spec:
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise InputError(f"variant: found {entries!r}; write each as a table [[variant]]")
         _check_labels(entries)
-        changes = [{key: value for key, value in entry.items() if key != "label"} for entry in entries]
-        made = [
-            Spec(merge(base, nest(change.items())), entry["label"])
-            for entry, change in zip(entries, changes, strict=True)
-        ]
+        made = []
+        for entry in entries:
+            changes = nest((key, value) for key, value in entry.items() if key != "label")
+            made.append(Spec(merge(base, changes), entry["label"]))
         return made or [self]
 
-    def problem(self) -> Any:
+    def problem(self) -> Problem:
         """Build the problem."""
         options = dict(self.table["problem"])
         name = options.pop("name")
@@ -123,9 +118,10 @@ class Spec:
             raise
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:
             shown = ", ".join(f"{key} = {value!r}" for key, value in options.items())
-            raise InputError(f"problem: {name} cannot be made with {shown} ({_line(error)})") from error
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise InputError(f"problem: {name} cannot be made with {shown} ({reason})") from error
 
-    def method(self) -> Any:
+    def method(self) -> Method:
         """Build the method."""
         return _make_method(self.table["method"], "method")
 
@@ -182,14 +178,11 @@ def _classes(path: str) -> dict[str, Any]:
 def _check_method(table: Table, path: str) -> None:
     known = _classes(path)
     _check_name(table, path, known)
-    _check_fields(table, known[table["name"]], path)
+    cls = known[table["name"]]
+    _check_keys(table, ("name", *fields(cls)), f"{path}.", f"{cls.__name__} has no such field")
     for key, value in table.items():
         if isinstance(value, dict):
             _check_method(value, f"{path}.{key}")
-
-
-def _check_fields(table: Table, cls: type, path: str) -> None:
-    _check_keys(table, ("name", *fields(cls)), f"{path}.", f"{cls.__name__} has no such field")
 
 
 def changed(method: Any, table: Table, path: str = "method") -> Any:
@@ -198,7 +191,7 @@ def changed(method: Any, table: Table, path: str = "method") -> Any:
     if not dataclasses.is_dataclass(cls) or table.get("name", cls.__name__) != cls.__name__:
         _check_method(table, path)
         return _make_method(table, path)
-    _check_fields(table, cls, path)
+    _check_keys(table, ("name", *fields(cls)), f"{path}.", f"{cls.__name__} has no such field")
     values = {
         key: changed(getattr(method, key), value, f"{path}.{key}") if isinstance(value, dict) else value
         for key, value in table.items()
@@ -249,7 +242,3 @@ def _check_labels(entries: list[Table]) -> None:
         if slug(label) in labels:
             raise InputError(f"variant {i + 1}: label {label!r} is too like {labels[slug(label)]!r}; choose another")
         labels[slug(label)] = label
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -25,6 +24,7 @@ from fedrzo.errors import InputError
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
 from fedrzo.results.tuning import Tuning
+from fedrzo.running.case import Case
 from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.running.search import Search
 
@@ -36,29 +36,19 @@ GROWING = 2.0  # what p falls by, times the power of the rounds that gains still
 ROUNDS = 4  # of the shortest stage, at least
 
 
-def is_auto(method: Any) -> bool:
+def is_auto(method: Method) -> bool:
     """Tell whether a method's stepsize is to be searched for."""
     stepsize = getattr(method, "stepsize", None)
     return isinstance(stepsize, str) and stepsize == AUTO
 
 
-def tuned(method: Any, tuning: Tuning | None) -> Any:
-    """Return a method with the stepsize that was found for it, if one was."""
-    return method if tuning is None else method.with_stepsize(tuning.stepsize)
-
-
 def tunings(
-    case: Any, methods: list[Method], problem: Problem, engine: Engine, stored_in: Path | None, progress: bool
+    case: Case, methods: list[Method], problem: Problem, engine: Engine, stored_in: Path | None, progress: bool
 ) -> list[Tuning | None]:
     """Return what was found for each run of a case; None where a stepsize was given.
 
-    Args:
-        case: what is to be run.
-        methods: its methods, prepared.
-        problem: with its start inside the sets.
-        engine: of the run.
-        stored_in: a folder with a checkpoint to go on from: what was found then is read, not searched for again.
-        progress: say on standard error what was found.
+    The methods are prepared, the problem starts inside its sets. From a checkpoint in the folder `stored_in`, what was found
+    then is read, not searched for again. `progress` says on standard error what was found.
     """
     if not any(map(is_auto, methods)):
         return [None] * len(methods)
@@ -80,16 +70,7 @@ def tunings(
 def tune(
     method: Method, problem: Problem, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Engine
 ) -> Tuning:
-    """Search for the stepsize of a prepared method.
-
-    Args:
-        method: with stepsize `"auto"`.
-        problem: what is to be solved, inside its precision.
-        key: the run's.
-        rounds: of the run.
-        clients_per_round: of the run.
-        engine: of the run; it must have all clients' data at hand.
-    """
+    """Search for the stepsize of a prepared method, for a run with that key, rounds, clients and engine."""
     if not engine.data_at_hand:
         raise InputError(
             f'stepsize: found "auto", but the engine {engine.name!r} has no data to search on; pass a number, such as '
@@ -113,12 +94,7 @@ def horizons(rounds: int) -> list[int]:
 
 
 def falling(stages: list[int], gains: list[float]) -> float:
-    """Return by which power of the rounds the best stepsize is taken to fall.
-
-    Args:
-        stages: the rounds of each stage.
-        gains: by how much the best of each was better than x0.
-    """
+    """Return by which power of the rounds the best stepsize is taken to fall, by the gains over x0 of each stage's best."""
     if len(stages) < 2:
         return THEORY
     if gains[-2] <= 0 or gains[-1] <= 0:  # too early to tell

@@ -22,9 +22,9 @@ from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
-from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.minimise import minimise
 from fedrzo.problems.monitor import mean_gradient, mean_loss
+from fedrzo.problems.questions import BY_SERVER
 
 PyTree = Any
 DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
@@ -73,7 +73,7 @@ class FlowerSession(MessageSession):
         super().__init__(method, problem, key, size, rules)
         self.post = post
         # What solves the lower level at x, where there is one for all clients.
-        self.y = np.asarray(problem.y0, float) if isinstance(problem, Bilevel) else np.zeros(0)
+        self.y = np.asarray(problem.start_below, float) if problem.lower_solved_by == BY_SERVER else None
         self._untested = copy.copy(problem)  # what a client sees: the test data are the server's
         self._untested.test, self._untested.metrics = None, ()
 
@@ -88,19 +88,17 @@ class FlowerSession(MessageSession):
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""
         x = np.asarray(self.state.x)
-        problem = self.problem
-        row = self._monitor_bilevel(problem, x) if isinstance(problem, Bilevel) else self._monitor(x, None)
-        row = with_metrics(row | self._on_test(x), self.method, self.state)
+        row = self._monitor(x, None) if self.y is None else self._monitor_lower(x, self.y)
+        point = [jnp.asarray(part) for part in (x, self.y) if part is not None]
+        row = with_metrics(row | self.problem.on_test(*point), self.method, self.state)  # test data are the server's
         return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
         """Return what solves the lower level over the nodes' data, as it was found for the last row of the history."""
-        problem = self.problem
-        return [problem.lower_layout.unravel(self.y) if isinstance(problem, Bilevel) else None] * len(points)
+        return [None if self.y is None else self.problem.layouts["y0"].unravel(self.y)] * len(points)
 
-    def _monitor_bilevel(self, problem: Bilevel, x: np.ndarray) -> dict[str, np.ndarray]:
+    def _monitor_lower(self, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Find y(x) by Newton's method, one message a step, and return what is seen there."""
-        y = self.y
         for _ in range(NEWTON):
             row = self._monitor(x, y)
             gradient, hessian = row.pop("gradient", None), row.pop("hessian", None)
@@ -108,7 +106,7 @@ class FlowerSession(MessageSession):
                 y = np.asarray(getattr(self.state, "y", y)).reshape(-1, y.size).mean(axis=0)
                 row = self._monitor(x, y)
                 break
-            better = newton(problem, x, y, gradient, hessian)
+            better = newton(self.problem, x, y, gradient, hessian)
             if np.linalg.norm(better - y) <= SETTLED * (1 + np.linalg.norm(y)):
                 break
             y = better
@@ -143,9 +141,6 @@ class FlowerSession(MessageSession):
                 f"round {self.round}: {len(rows)} clients answered while monitoring, min_clients is {self.rules.min_clients}; "
                 "bring clients back, then go on with resume=True where a checkpoint was kept"
             )
-        return self._combine(rows)
-
-    def _combine(self, rows: dict[int, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         weights = np.asarray(self.problem.client_weights)[list(rows)]
         found = {}
         for name in next(iter(rows.values())):
@@ -154,26 +149,11 @@ class FlowerSession(MessageSession):
             found[name] = values.max(axis=0) if worst else np.tensordot(weights / weights.sum(), values, 1)
         return found
 
-    def _on_test(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what is monitored on test data, which the server has."""
-        problem = self.problem
-        if problem.test is None:
-            return {}
-        at = jnp.asarray(x)
-        trees = [problem.layout.unravel(at)]
-        if isinstance(problem, Bilevel):
-            y = jnp.asarray(self.y)
-            trees, loss = [*trees, problem.lower_layout.unravel(y)], problem.value(at, y, problem.test)
-        else:
-            loss = problem.value(at, problem.test)
-        values = {name: metric(*trees, problem.test) for name, metric in problem.metrics}
-        return {name: np.asarray(value) for name, value in ({"test_loss": loss} | values).items()}
-
 
 @jax.jit
 def monitor(problem: Problem, x: jax.Array, y: jax.Array | None) -> dict[str, jax.Array]:
     """Return what one client monitors over its own data at x; at x and y for a bilevel problem, with what can improve y."""
-    if y is None or not isinstance(problem, Bilevel):
+    if y is None:
         return problem.evaluate(x)
     row = {"loss": mean_loss(problem, x, y), "feasibility": problem.worst_distance(x)}
     if problem.lower_blackbox or y.size > DENSE:
@@ -191,7 +171,7 @@ def describe(row: dict[str, Any]) -> dict[str, tuple]:
     return {name: (tuple(value.shape), str(value.dtype)) for name, value in row.items()}
 
 
-def newton(problem: Bilevel, x: np.ndarray, y: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+def newton(problem: Problem, x: np.ndarray, y: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
     """Return the minimiser over Y(x) of the lower loss's quadratic model at y."""
     level = problem.lower_level(jnp.asarray(x))
     if level.sets.free:

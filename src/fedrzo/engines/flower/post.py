@@ -24,12 +24,7 @@ RECORD = "fedrzo"
 
 
 class Post:
-    """Brings bytes to clients and back, over Flower's grid.
-
-    Args:
-        grid: Flower's.
-        run: what every node is told of the run: `experiment`, `seed`, `clients`.
-    """
+    """Brings bytes to clients and back, over Flower's grid; every node is sent `experiment`, `seed` and `clients` of the run."""
 
     def __init__(self, grid: Any, run: Mapping[str, Any]) -> None:
         self.grid = grid
@@ -38,7 +33,7 @@ class Post:
         self.silent: dict[int, float] = {}  # clients that did not answer, and until when Flower took them to be there
         self.hello: dict[str, int] = {}  # greetings that were not answered yet, and to which node they went
 
-    def greet(self, seconds: float, poll: float = 0.5) -> list[dict[str, Any]]:
+    def greet(self, seconds: float) -> list[dict[str, Any]]:
         """Wait until all clients have said who they are, or the time is over; return what they said."""
         limit, heard = time.monotonic() + seconds, []
         while len(self.nodes) < self.run["clients"] and time.monotonic() < limit:
@@ -47,7 +42,7 @@ class Post:
             for said in heard:
                 if "error" in said:
                     raise InputError(f"a node cannot take part: {said['error']}")
-            time.sleep(poll)
+            time.sleep(POLL)
         return heard
 
     def call_strangers(self) -> None:
@@ -65,8 +60,7 @@ class Post:
             node = self.hello.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():  # it went away again; if it comes back it is asked again
                 continue
-            said = self._introduce(node, _payload(reply))
-            heard.append(said)
+            heard.append(self._introduce(node, _payload(reply)))
         return heard
 
     def _introduce(self, node: int, payload: bytes) -> dict[str, Any]:
@@ -97,15 +91,9 @@ class Post:
     def exchange(
         self, kind: str, common: bytes, own: Mapping[int, bytes], timeout: float | None, take: Callable, fail: Callable
     ) -> None:
-        """Send each client its message; hand on what comes back, until all have answered or the time is over.
+        """Send each client its message, to `step` or to `evaluate`; hand on what comes back until the time is over.
 
-        Args:
-            kind: `step` or `evaluate`.
-            common: what all are sent alike.
-            own: what each is sent beside.
-            timeout: in seconds.
-            take: called with a client and the bytes of its answer.
-            fail: called with a client that gives none, in a word why, and a line.
+        `take` is called with a client and the bytes of its answer, `fail` with one that gives none, in a word why, and a line.
         """
         ttl = None if timeout is None else timeout + GRACE
         ids = self._push(kind, [(self.nodes[i], common, part) for i, part in own.items()], ttl)

@@ -59,9 +59,19 @@ class MessageFederation:
         message = Message(self._name(step), self.view, self._next(), self.iteration, arrays)
         answered = self.session.deliver(message, self.ids)
         ids = np.array([i for i, _ in answered])
-        self._count(arrays, answered)
+        replies = [reply for _, reply in answered]
+        lower = {"lower_rounds": 1} if self.view else {}
+        if self.session.problem.hierarchical:
+            lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
+        self.session.charge(
+            upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
+            download_bytes=sum(_sent(arrays, i) for i, _ in answered),
+            evaluations=sum(int(reply.evaluations) for reply in replies),
+            gradients=sum(int(reply.gradients) for reply in replies),
+            **lower,
+        )
         weights = jnp.asarray(self.session.problem.client_weights)[ids]
-        values = stacked([reply.value for _, reply in answered])
+        values = stacked([reply.value for reply in replies])
         share = jnp.sum(weights)
         key = path_key(self.session.roots.directions, message.path)
         return Gathered(values, ids, weights / share, share, key)
@@ -104,19 +114,6 @@ class MessageFederation:
         if owner is None:
             raise InputError(f"step: {name!r} belongs to no part of the running method; a message could not name it")
         return owner + name
-
-    def _count(self, arrays: tuple, answered: list[tuple[int, Reply]]) -> None:
-        replies = [reply for _, reply in answered]
-        lower = {"lower_rounds": 1} if self.view else {}
-        if self.session.problem.hierarchical:
-            lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
-        self.session.charge(
-            upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
-            download_bytes=sum(_sent(arrays, i) for i, _ in answered),
-            evaluations=sum(int(reply.evaluations) for reply in replies),
-            gradients=sum(int(reply.gradients) for reply in replies),
-            **lower,
-        )
 
 
 def _sent(arrays: tuple, client: int) -> int:

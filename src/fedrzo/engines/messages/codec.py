@@ -23,22 +23,14 @@ Path = tuple[int, ...]
 
 
 class Keep(NamedTuple):
-    """Points that clients keep until others come: where their lower level is looked at.
+    """Points that clients keep until others come: where their lower level is looked at."""
 
-    Attributes:
-        owner: where the method that solves the lower level is found in the running one, such as `lower.`.
-        path: where in the run they were sent.
-        points: the array; None on a client that rebuilds it.
-        step: the step that rebuilds the points from the arrays and the client's memory; empty where the points travel.
-        arrays: what it is given.
-        accepted: the path of this client's last reply in the view `""` that the server took: its memory then is rebuilt from.
-    """
-
-    owner: str
-    path: Path
-    points: Any
-    step: str = ""
-    arrays: tuple = ()
+    owner: str  # where the method that solves the lower level is found in the running one, such as `lower.`
+    path: Path  # where in the run they were sent
+    points: Any  # the array; None on a client that rebuilds it
+    step: str = ""  # what rebuilds the points from the arrays and the client's memory; empty where the points travel
+    arrays: tuple = ()  # what it is given
+    # The path of this client's last reply in the view `""` that the server took: its memory then is rebuilt from
     accepted: Path | None = None
 
     @property
@@ -48,25 +40,16 @@ class Keep(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What the server sends for one call.
+    """What the server sends for one call."""
 
-    Attributes:
-        step: where the step is found in the method, such as `client_steps` or `lower.client_steps`.
-        view: `""`, or `"lower"`.
-        path: round, call[, iteration, call ...]: where in the run this is, and the path of its randomness.
-        iteration: the index within the innermost repeat.
-        arrays: what is shared.
-        keep: points to keep, where some client does not have them yet.
-        accepted: the path of this client's last reply that the server took in this view; None if there is none. What a
-            client remembers of a reply that never arrived must be forgotten.
-    """
-
-    step: str
-    view: str
-    path: Path
-    iteration: int
-    arrays: tuple
-    keep: Keep | None = None
+    step: str  # where the step is found in the method, such as `client_steps` or `lower.client_steps`
+    view: str  # `""`, or `"lower"`
+    path: Path  # round, call[, iteration, call ...]: where in the run this is, and the path of its randomness
+    iteration: int  # the index within the innermost repeat
+    arrays: tuple  # what is shared
+    keep: Keep | None = None  # points to keep, where some client does not have them yet
+    # The path of this client's last reply that the server took in this view; None if there is none. What a client remembers of
+    # a reply that never arrived must be forgotten.
     accepted: Path | None = None
 
     def sent(self, client: int) -> PyTree:

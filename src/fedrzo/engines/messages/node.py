@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from typing import Any, NamedTuple
@@ -67,33 +68,24 @@ class Memory:
         self.versions[-1] = Version(path, self.newest.value if value is None else value)
 
 
+@dataclasses.dataclass(eq=False)
 class Node:
-    """A client: the method, its part of the problem, its private key and its memory.
+    """A client: the method, its part of the problem, its private key and its memory."""
 
-    Args:
-        method: prepared, as the server has it.
-        problem: with this client's data and set, and perhaps others'.
-        index: the client's place in that problem.
-        client_id: its name in the whole federation.
-        root: the key of the run's directions.
-        private: the key of its own sampling.
-    """
+    method: Method  # prepared, as the server has it
+    problem: Problem  # with this client's data and set, and perhaps others'
+    index: int  # the client's place in that problem
+    id: int  # its name in the whole federation
+    root: jax.Array  # the key of the run's directions
+    private: jax.Array  # the key of its own sampling
+    points: Any = None  # where the lower level is looked at,
+    kept: Path | None = None  # where in the run they were sent,
+    digest: str = ""  # and what tells them from others
+    aside: PyTree = None  # what is remembered once the server has taken an answer from these points
 
-    def __init__(
-        self, method: Method, problem: Problem, index: int, client_id: int, root: jax.Array, private: jax.Array
-    ) -> None:
-        self.method = method
-        self.problem = problem
-        self.index = index
-        self.id = client_id
-        self.root = root
-        self.private = private
-        self.types = named_tuples(method)
-        self.memory = {"": Memory(on_host(method.init_memory(problem)))}
-        self.points: Any = None
-        self.kept: Path | None = None
-        self.digest = ""
-        self.aside: PyTree = None  # what is remembered once the server has taken an answer from these points
+    def __post_init__(self) -> None:
+        self.types = named_tuples(self.method)
+        self.memory = {"": Memory(on_host(self.method.init_memory(self.problem)))}
 
     def answer(self, common: bytes, own: bytes) -> bytes:
         """Do what a message asks; an error in the client's own code becomes a reply that says so."""

@@ -30,17 +30,12 @@ class FederationError(FedrzoError):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How many clients may be missing, for how long they are waited for, and what is too large.
+    """How many clients may be missing, for how long they are waited for, and what is too large."""
 
-    Args:
-        timeout: seconds to wait for the replies to one message; None waits for as long as clients live.
-        min_clients: a call that fewer answer stops the run; one at least.
-        max_reply_ratio: refuse a reply whose norm is more than so many times the median of all replies to the same message;
-            None refuses none. Three replies at least are needed to tell.
-    """
-
-    timeout: float | None = None
-    min_clients: int = 1
+    timeout: float | None = None  # seconds to wait for the replies to one message; None waits while clients live
+    min_clients: int = 1  # a call that fewer answer stops the run; one at least
+    # Refuse a reply whose norm is more than so many times the median of all replies to the same message; None refuses none.
+    # Three replies at least are needed to tell.
     max_reply_ratio: float | None = None
 
     def __post_init__(self) -> None:
@@ -52,26 +47,18 @@ class Rules:
             raise InputError(f"max_reply_ratio: found {self.max_reply_ratio!r}; pass a number above 1, or None")
 
 
+@dataclasses.dataclass(eq=False)
 class Intake:
-    """Takes the replies to one message.
+    """Takes the replies to one message."""
 
-    Args:
-        message: what was asked.
-        ids: who was asked.
-        expected: what a reply's value looks like: a pytree of shapes and types.
-        types: the named tuples that may be in it.
-        rules: what is refused.
-    """
+    message: Message  # what was asked
+    asked: Sequence[int]  # who was asked
+    expected: PyTree  # what a reply's value looks like: a pytree of shapes and types
+    types: dict[str, type]  # the named tuples that may be in it
+    rules: Rules  # what is refused
 
-    def __init__(
-        self, message: Message, ids: Sequence[int], expected: PyTree, types: dict[str, type], rules: Rules
-    ) -> None:
-        self.message = message
-        self.waiting = {int(i) for i in ids}  # those who may still answer
-        self.asked = tuple(sorted(self.waiting))
-        self.expected = expected
-        self.types = types
-        self.rules = rules
+    def __post_init__(self) -> None:
+        self.waiting = set(self.asked)  # those who may still answer
         self.taken: dict[int, Reply] = {}
         self.events: list[Event] = []
         self.bytes = 0
@@ -156,16 +143,12 @@ class Intake:
             return
         alike: dict[Any, dict[int, float]] = {}  # scalars are compared with scalars, vectors with vectors
         for client, reply in self.taken.items():
-            alike.setdefault(kinds(reply.value), {})[client] = _norm(reply.value)
+            squares = [np.sum(np.square(np.asarray(leaf, float))) for leaf in jax.tree.leaves(reply.value)]
+            alike.setdefault(kinds(reply.value), {})[client] = float(np.sqrt(sum(squares)))
         for norms in alike.values():
             median = float(np.median(list(norms.values())))
             for client, norm in norms.items():
                 if len(norms) >= 3 and norm > ratio * median:
                     del self.taken[client]
-                    self._note(
-                        client, "too large", f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
-                    )
-
-
-def _norm(tree: PyTree) -> float:
-    return float(np.sqrt(sum(np.sum(np.square(np.asarray(leaf, float))) for leaf in jax.tree.leaves(tree))))
+                    detail = f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
+                    self._note(client, "too large", detail)

@@ -29,15 +29,7 @@ PyTree = Any
 
 
 class MessageSession(Session):
-    """A run in progress.
-
-    Args:
-        method: prepared.
-        problem: what the server knows of it.
-        key: the run's.
-        size: clients per round, or None for all.
-        rules: what is refused, and how many may be missing.
-    """
+    """A run in progress of a prepared method, on what the server knows of the problem, with `size` clients per round."""
 
     def __init__(
         self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None = None

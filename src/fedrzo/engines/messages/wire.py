@@ -40,14 +40,9 @@ def pack(header: dict[str, Any], tree: PyTree) -> bytes:
 
 
 def unpack(payload: bytes, types: dict[str, type] | None = None) -> tuple[dict[str, Any], PyTree]:
-    """Return what `pack` was given.
+    """Return what `pack` was given; raise a `WireError` where the bytes are damaged, or hold what they may not.
 
-    Args:
-        payload: the bytes, from a side that may be broken or hostile.
-        types: the named tuples that may appear in the tree, by name.
-
-    Raises:
-        WireError: the bytes are damaged, or hold what they may not.
+    They come from a side that may be broken or hostile; `types` are the named tuples that may appear in the tree, by name.
     """
     try:
         size = int.from_bytes(payload[:4], "little")

@@ -21,35 +21,24 @@ SETTINGS = ("jax_platforms", "jax_threefry_partitionable", "jax_default_matmul_p
 
 
 class WorkerInit(NamedTuple):
-    """All that an actor needs to know: its own clients' part of a run.
+    """All that an actor needs to know: its own clients' part of a run."""
 
-    Attributes:
-        method: prepared.
-        problem: the data and sets of these clients alone.
-        clients: their names in the whole federation, in the order of `problem`.
-        root: the key of the run's directions, as numbers.
-        private: the key of each client's own sampling, as numbers.
-        types: the named tuples that messages may hold; sent, since those of a script are in no module here.
-        kind: of what kind the keys are.
-        wide: whether numbers have 64 bits.
-    """
-
-    method: Method
-    problem: Problem
-    clients: tuple[int, ...]
-    root: np.ndarray
-    private: np.ndarray
-    types: dict[str, type]
-    kind: str
-    wide: bool
+    method: Method  # prepared
+    problem: Problem  # the data and sets of these clients alone
+    clients: tuple[int, ...]  # their names in the whole federation, in the order of `problem`
+    root: np.ndarray  # the key of the run's directions, as numbers
+    private: np.ndarray  # the key of each client's own sampling, as numbers
+    types: dict[
+        str, type
+    ]  # the named tuples that messages may hold; sent, since those of a script are in no module here
+    kind: str  # of what kind the keys are
+    wide: bool  # whether numbers have 64 bits
 
 
 class Worker:
     """An actor: answers messages to its clients, one after the other.
 
-    Args:
-        settings: of JAX, to be made before any array is.
-        folders: where the driver looks for modules; a user's own functions are often in one of them.
+    JAX's settings are made before any array is. A user's own functions are often in a folder where the driver looks for modules.
     """
 
     def __init__(self, settings: dict[str, Any], folders: list[str]) -> None:
@@ -60,16 +49,8 @@ class Worker:
         self.nodes: dict[int, Node] = {}
 
     def open(self, pickled: bytes, kept: dict[int, bytes]) -> int:
-        """Take up a part of a run.
-
-        Args:
-            pickled: a `WorkerInit`; unpickled here, since its arrays would otherwise come before the settings.
-            kept: what clients remembered before, as `Node.dump` wrote it.
-
-        Returns:
-            The number of this process.
-        """
-        own: WorkerInit = pickle.loads(pickled)
+        """Take up a part of a run, with what clients remembered before, as `Node.dump` wrote it; return this process's number."""
+        own: WorkerInit = pickle.loads(pickled)  # here: its arrays would otherwise come before the settings
         self.wide = own.wide
         with jax.enable_x64(self.wide):
             problem = jax.device_put(own.problem)
@@ -82,17 +63,14 @@ class Worker:
                 self.nodes[i].load(stored)
         return os.getpid()
 
-    def answer(self, common: bytes, own: dict[int, bytes]) -> dict[int, bytes]:
-        """Return the replies of some clients to a message."""
+    def answer(self, common: bytes, own: dict[int, bytes], tells: bool) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Return the replies of some clients to a message and, where they remember anything, all that they remember then."""
         with jax.enable_x64(self.wide):
-            return {i: self.nodes[i].answer(common, payload) for i, payload in own.items()}
-
-    def answer_and_tell(self, common: bytes, own: dict[int, bytes]) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Return the replies of some clients to a message, and all that they remember then."""
-        return self.answer(common, own), {i: self.nodes[i].dump() for i in own}
+            replies = {i: self.nodes[i].answer(common, payload) for i, payload in own.items()}
+        return replies, {i: self.nodes[i].dump() for i in own if tells}
 
     def remember(self, memories: dict[int, bytes]) -> dict[int, bytes]:
-        """Have clients remember what a checkpoint holds; return it in the form of `answer_and_tell`."""
+        """Have clients remember what a checkpoint holds; return it in the form in which `answer` does."""
         for i, stored in memories.items():
             node = self.nodes[i]
             node.memory = {"": Memory(unpack(stored, node.types)[1])}

@@ -113,11 +113,8 @@ class ActorHandle:
 
     def send(self, common: Any, own: dict[int, bytes]) -> None:
         """Have clients answer."""
-        if self.tells:
-            replies, kept = self.handle.answer_and_tell.options(num_returns=2).remote(common, own)
-            self.call = Call(replies, kept, tuple(own))
-        else:
-            self.call = Call(self.handle.answer.remote(common, own), None, tuple(own))
+        replies, kept = self.handle.answer.options(num_returns=2).remote(common, own, self.tells)
+        self.call = Call(replies, kept, tuple(own))
 
     def collect(self) -> dict[int, bytes]:
         """Return the replies to the last message; raises what Ray raises if the actor died over it."""
@@ -125,7 +122,7 @@ class ActorHandle:
         call = self.call
         replies = self.ray.get(call.replies)
         self.call = None
-        if call.kept is not None:
+        if self.tells:
             self.kept.update(dict.fromkeys(call.clients, call.kept))
         return replies
 

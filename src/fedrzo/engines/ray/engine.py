@@ -191,12 +191,8 @@ class RaySession(MessageSession):
                     if self._lost(actor, error, deaths[actor], intake, asked[actor]):
                         unsent[actor] = asked[actor]
                         until = self._deadline()
-        self._fetch()
-
-    def _fetch(self) -> None:
-        """Bring what clients remember to this machine, in case an actor's is lost; where it is here already, nothing moves."""
-        kept = list({ref for actor in self.actors for ref in actor.kept.values()})
-        if kept:
+        # Bring what clients remember to this machine, in case an actor's is lost; where it is here already, nothing moves.
+        if kept := list({ref for actor in self.actors for ref in actor.kept.values()}):
             self.ray.wait(kept, num_returns=len(kept), timeout=self.rules.timeout)
 
     def _deadline(self) -> float | None:

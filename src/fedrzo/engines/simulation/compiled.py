@@ -50,12 +50,12 @@ class SimulatedFederation:
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies."""
         weights = self.weights / jnp.sum(self.weights)
-        return self._call(step, shared, self.clock.next_key(), weights).value
+        return self._call(step, shared, self.clock.next_key(), weights)
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
         share, key = jnp.sum(self.weights), self.clock.next_key()
-        return Gathered(self._call(step, shared, key).value, self.ids, self.weights / share, share, key)
+        return Gathered(self._call(step, shared, key), self.ids, self.weights / share, share, key)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times; n may be traced."""
@@ -66,13 +66,15 @@ class SimulatedFederation:
 
         def once(i: Any, packed: Any) -> Any:
             carry, (self.ledger.tally, self.ledger.memory) = packed
-            inner = SimulatedFederation(
-                self.level, self.ids, self.weights, self.clock.inside(base, i), self.ledger, self.spread, self.view
-            )
-            carry = _repeated(body, inner, carry)
+            inner = dataclasses.replace(self, clock=self.clock.inside(base, i))
+            found = call_part(body, "repeat: its body", "federation, carry", inner, carry)
+            if wrong := mismatch(found, carry):
+                raise InputError(
+                    f"repeat: its body returned {wrong}; keep the structure, shapes and types of what it is given"
+                )
             # Memories of lower views opened inside the body end with it.
             self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
-            return carry, self.ledger.dynamic()
+            return found, self.ledger.dynamic()
 
         carry, dynamic = jax.lax.fori_loop(0, n, once, (carry, self.ledger.dynamic()))
         self.ledger.tally, self.ledger.memory = dynamic
@@ -84,10 +86,8 @@ class SimulatedFederation:
         """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
         problem, key = self.clock.problem, self.clock.next_key()
         ids, level = everyone(problem), problem.lower_level(x)
-        sent = shared
-        if rebuild is None:
-            sent = (x,)
-        else:
+        sent = (x,) if rebuild is None else shared
+        if rebuild is not None:
             self._run(rebuild, shared, key)  # for what the clients remember of it: what they see is x either way
         self.clock.points = x
         bytes_ = total(common_bytes(sent) + own_bytes(sent, ids), problem.clients)
@@ -101,11 +101,24 @@ class SimulatedFederation:
         """Return a fresh key for the server's own draws."""
         return self.clock.next_key()
 
-    def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> Reply:
-        """Run one communication; with weights, the value is the mean of all."""
+    def _call(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> PyTree:
+        """Run one communication and charge for it; with weights, the value is the mean of all."""
         replies, fixed = self._run(step, shared, key, weights)
-        self._count(shared, replies, fixed)
-        return replies
+        clients = self.ids.shape[0]
+        lower = {"lower_rounds": halves(1)} if self.view else {}
+        if self.clock.problem.hierarchical:
+            lower["lower_steps"] = total(replies.steps, clients)
+        _, own = reply_bytes(replies.value)
+        if not isinstance(own, int):
+            self.ledger.tally = self.ledger.tally.plus(upload_bytes=total(own, clients))
+        self.ledger.tally = self.ledger.tally.plus(
+            upload_bytes=halves(fixed * clients),
+            download_bytes=total(common_bytes(shared) + own_bytes(shared, self.ids), clients),
+            evaluations=total(replies.evaluations, clients),
+            gradients=total(replies.gradients, clients),
+            **lower,
+        )
+        return replies.value
 
     def _run(self, step: Callable[..., Reply], shared: tuple, key: jax.Array, weights: Any = None) -> tuple[Reply, int]:
         """Have each client run a step; what it remembers is kept. Also returns the size of what each sends in any case."""
@@ -129,37 +142,18 @@ class SimulatedFederation:
             )
         return replies, fixed[0]
 
-    def _count(self, shared: tuple, replies: Reply, fixed: int) -> None:
-        """Charge for one call: every participant receives what is shared and sends its value."""
-        clients = self.ids.shape[0]
-        lower = {"lower_rounds": halves(1)} if self.view else {}
-        if self.clock.problem.hierarchical:
-            lower["lower_steps"] = total(replies.steps, clients)
-        _, own = reply_bytes(replies.value)
-        if not isinstance(own, int):
-            self.ledger.tally = self.ledger.tally.plus(upload_bytes=total(own, clients))
-        self.ledger.tally = self.ledger.tally.plus(
-            upload_bytes=halves(fixed * clients),
-            download_bytes=total(common_bytes(shared) + own_bytes(shared, self.ids), clients),
-            evaluations=total(replies.evaluations, clients),
-            gradients=total(replies.gradients, clients),
-            **lower,
-        )
 
-
+@dataclasses.dataclass(eq=False)
 class Clock:
     """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
 
-    def __init__(
-        self, problem: Problem, roots: Roots, base: jax.Array, round: Any, iteration: Any = 0, points: Any = None
-    ) -> None:
-        self.problem = problem
-        self.roots = roots
-        self.base = base
-        self.round = round
-        self.iteration = jnp.int32(iteration)
-        self.points = points
-        self.calls = 0
+    problem: Problem
+    roots: Roots
+    base: jax.Array
+    round: Any
+    iteration: Any = 0
+    points: Any = None
+    calls: int = 0
 
     def next_key(self) -> jax.Array:
         """Return the key of the next call."""
@@ -173,16 +167,8 @@ class Clock:
 
     def client(self, level: Problem | LowerLevel, i: jax.Array, common: jax.Array) -> Client:
         """Return a client's view at this moment."""
-        private = private_key(self.roots, i)
-        return Client(level, i, i, private, self.round, self.iteration, self.points, common)
-
-
-def _repeated(body: Callable[[Any, PyTree], PyTree], federation: SimulatedFederation, carry: PyTree) -> PyTree:
-    """Apply a body once, and see that a compiled loop can carry what it returns."""
-    found = call_part(body, "repeat: its body", "federation, carry", federation, carry)
-    if wrong := mismatch(found, carry):
-        raise InputError(f"repeat: its body returned {wrong}; keep the structure, shapes and types of what it is given")
-    return found
+        private, iteration = private_key(self.roots, i), jnp.int32(self.iteration)
+        return Client(level, i, i, private, self.round, iteration, self.points, common)
 
 
 def everyone(problem: Problem) -> jax.Array:

@@ -51,35 +51,6 @@ def cohort(problem: Problem, key: jax.Array, r: Any, size: int | None) -> tuple[
     return ids, weights[ids]
 
 
-def _rounds(
-    method: Method,
-    problem: Problem,
-    key: jax.Array,
-    carry: Carry,
-    span: tuple,
-    size: int | None,
-    spread: Spread,
-    blocks: bool = False,
-) -> Carry:
-    """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
-    key = written_out(key)
-    roots = Roots.of(key)
-
-    def one(r: jax.Array, carry: Carry) -> Carry:
-        ids, weights = cohort(problem, key, r, size)
-        clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
-        ledger = Ledger(carry.tally, {"": carry.memory})
-        federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
-        state = method.round(federation, carry.state, r)
-        # Once a run has failed nothing moves: the first bad state is kept, to be told about.
-        good = carry.progress.first_failed_round < 0
-        state = jax.tree.map(lambda new, old: jnp.where(good, new, old), state, carry.state)
-        progress = carry.progress.after(key, r, state.x, method.healthy(state))
-        return Carry(state, ledger.memory[""], ledger.tally, progress)
-
-    return in_blocks(one, span, carry) if blocks else jax.lax.fori_loop(span[0], span[1], one, carry)
-
-
 def in_blocks(one: Callable[[Any, Carry], Carry], span: tuple, carry: Carry) -> Carry:
     """Run rounds span[0] .. span[1] - 1, most of them in blocks of a length that is known when compiled."""
 
@@ -93,21 +64,29 @@ def in_blocks(one: Callable[[Any, Carry], Carry], span: tuple, carry: Carry) -> 
 
 
 def _advance(
-    method: Method,
-    problem: Problem,
-    key: jax.Array,
-    carry: Carry,
-    span: tuple,
-    *,
-    size: int | None,
-    spread: Spread,
-    many: bool,
-    blocks: bool = False,
-) -> Carry:
+    method: Method, problem: Problem, key: jax.Array, carry: Carry, span: tuple, *,
+    size: int | None, spread: Spread, many: bool, blocks: bool = False,
+) -> Carry:  # fmt: skip
+    """Run rounds span[0] .. span[1] - 1 of a method; both ends are traced, so that no chunk length recompiles."""
     TRACES[0] += 1  # runs only while JAX traces
 
     def run(method: Method, key: jax.Array, carry: Carry) -> Carry:
-        return _rounds(method, problem, key, carry, span, size, spread, blocks)
+        key = written_out(key)
+        roots = Roots.of(key)
+
+        def one(r: jax.Array, carry: Carry) -> Carry:
+            ids, weights = cohort(problem, key, r, size)
+            clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
+            ledger = Ledger(carry.tally, {"": carry.memory})
+            federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
+            state = method.round(federation, carry.state, r)
+            # Once a run has failed nothing moves: the first bad state is kept, to be told about.
+            good = carry.progress.first_failed_round < 0
+            state = jax.tree.map(lambda new, old: jnp.where(good, new, old), state, carry.state)
+            progress = carry.progress.after(key, r, state.x, method.healthy(state))
+            return Carry(state, ledger.memory[""], ledger.tally, progress)
+
+        return in_blocks(one, span, carry) if blocks else jax.lax.fori_loop(span[0], span[1], one, carry)
 
     with unsplit(spread.one_core_each and not many):  # rows of rows are looked up more slowly in a piece
         return (jax.vmap(run) if many else run)(method, key, carry)
@@ -140,11 +119,6 @@ def _start(method: Method, problem: Problem, key: jax.Array, *, many: bool) -> C
         return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
 
     return (jax.vmap(one) if many else one)(method, key)
-
-
-def _stack_keys(keys: list[jax.Array]) -> jax.Array:
-    data = jnp.asarray(np.stack([jax.random.key_data(key) for key in keys]))
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(keys[0]))
 
 
 class Simulation(Engine):
@@ -184,7 +158,7 @@ class SimulationSession(Session):
         clients = len(methods) * (size or problem.clients)
         self.blocks = spread.platform == "gpu" and clients * problem.dim <= SHORT
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
-        self.key = self._place(_stack_keys(keys) if self.many else keys[0])
+        self.key = self._place(jnp.stack(keys) if self.many else keys[0])
         self.problem = self._place(problem)
         carry = self._place(_start(self.method, self.problem, self.key, many=self.many))
         # Copies: compiled code takes over the buffers of its carry, so no two may share one.
@@ -200,16 +174,9 @@ class SimulationSession(Session):
         """Run some more rounds."""
         span = (np.int32(self.round), np.int32(self.round + rounds))
         self.carry = advance(self.spread.platform, self.problem.dim >= LONG)(
-            self.method,
-            self.problem,
-            self.key,
-            self.carry,
-            span,
-            size=self.size,
-            spread=self.spread,
-            many=self.many,
-            blocks=self.blocks,
-        )
+            self.method, self.problem, self.key, self.carry, span,
+            size=self.size, spread=self.spread, many=self.many, blocks=self.blocks,
+        )  # fmt: skip
         self.round += rounds
 
     def evaluate(self) -> dict[str, np.ndarray]:

@@ -21,17 +21,11 @@ Step = Callable[[jax.Array, PyTree], Reply]
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How clients are spread. Numbers depend on it only by the order in which means are added up.
+    """How clients are spread. Numbers depend on it only by the order in which means are added up."""
 
-    Attributes:
-        mesh: the devices that share them; None for a single one.
-        chunk: how many are at work at a time; None for all.
-        device: the single device, if it is not JAX's first.
-    """
-
-    mesh: jax.sharding.Mesh | None = None
-    chunk: int | None = None
-    device: jax.Device | None = None
+    mesh: jax.sharding.Mesh | None = None  # the devices that share them; None for a single one
+    chunk: int | None = None  # how many are at work at a time; None for all
+    device: jax.Device | None = None  # the single device, if it is not JAX's first
 
     @property
     def platform(self) -> str:
@@ -84,7 +78,8 @@ class Spread:
         count = ids.shape[0]
         if self.mesh is None:
             return jax.vmap(step)(ids, index(memories, ids))
-        ids = jax.lax.with_sharding_constraint(_filled(ids, self.mesh.size), clients_sharding(self.mesh))
+        over_clients = jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec("clients"))
+        ids = jax.lax.with_sharding_constraint(_filled(ids, self.mesh.size), over_clients)
         replies = jax.vmap(step)(ids, index(memories, ids))
         return jax.tree.map(lambda leaf: leaf[:count], replies)
 
@@ -112,8 +107,3 @@ def spread(participants: int, devices: list[jax.Device], chunk: int | None) -> S
     mesh = None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))
     single = devices[0] if mesh is None and devices[0] != jax.devices()[0] else None
     return Spread(mesh, None if chunk is None or chunk >= participants else chunk, single)
-
-
-def clients_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Return the sharding of an axis of clients."""
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))

@@ -69,27 +69,23 @@ def _runs(home: Path) -> dict[str, list[Path]]:
 def _plain(home: Path, runs: dict[str, list[Path]]) -> Record:
     """Return a record of runs that have none: their curves and their spec, and nothing claimed."""
     # The spec of a single result is of another kind: it says what was run in words.
-    spec = _read_spec(home / SPEC) if not (home / HISTORY).is_file() else {}
-    labels = {slug(label): label for label in _labels(spec)}
+    written = (home / SPEC).is_file() and not (home / HISTORY).is_file()
+    spec = Spec.read(home / SPEC).table if written else {}
+    variants = spec.get("variant") or [{"label": spec.get("method", {}).get("name", "")}]
+    labels = {slug(str(variant["label"])): str(variant["label"]) for variant in variants}
     order = list(labels)
     names = sorted(runs, key=lambda name: order.index(name) if name in order else len(order))
     groups = {labels.get(name, name): [_read_history(path) for path in runs[name]] for name in names}
-    seeds = sorted({int(n) for paths in runs.values() for path in paths for n in _seed(path)})
+    parents = [path.parent.name for paths in runs.values() for path in paths]
+    seeds = sorted({int(n) for parent in parents for n in re.findall(r"^seed-(\d+)$", parent)})
+    several = f" --seed {seeds[0]} --seeds {len(seeds)}" if seeds else ""
     name = home.resolve().name
     return Record(
-        name=name,
-        title=str(spec.get("title", "runs without a record")),
-        command=_command(name, seeds) if spec else "",
-        settings=_settings(spec),
-        figures=[Curves("Loss against its costs", groups)],
-        tables=[],
-        claims=[],
-        seeds=seeds,
-        seconds=sum(max(_seconds(history) for history in histories) for histories in groups.values()),
-        quick=False,
-        environment={},
+        name, str(spec.get("title", "runs without a record")), f"fedrzo run {name}/{SPEC}{several}" if spec else "",
+        _settings(spec), [Curves("Loss against its costs", groups)], tables=[], claims=[], seeds=seeds,
+        seconds=sum(max(map(_seconds, histories)) for histories in groups.values()), quick=False, environment={},
         notes=[f"{labels.get(name, name)}: {text}" for name in names for text in _notes(runs[name])],
-    )
+    )  # fmt: skip
 
 
 def _notes(paths: list[Path]) -> list[str]:
@@ -98,25 +94,11 @@ def _notes(paths: list[Path]) -> list[str]:
     return together([tomllib.loads(spec.read_text()).get("notes", []) if spec.is_file() else [] for spec in specs])
 
 
-def _read_spec(path: Path) -> dict[str, Any]:
-    return Spec.read(path).table if path.is_file() else {}
-
-
 def _read_history(path: Path) -> History:
     try:
         return History.read(path)
     except (IndexError, OSError, ValueError) as error:
         raise InputError(f"report: {path} is not a history ({error}); run it anew or remove it") from None
-
-
-def _labels(spec: dict[str, Any]) -> list[str]:
-    variants = spec.get("variant") or [{"label": spec.get("method", {}).get("name", "")}]
-    return [str(variant["label"]) for variant in variants]
-
-
-def _command(name: str, seeds: list[int]) -> str:
-    several = f" --seed {seeds[0]} --seeds {len(seeds)}" if seeds else ""
-    return f"fedrzo run {name}/{SPEC}{several}"
 
 
 def _settings(spec: dict[str, Any]) -> list[Setting]:
@@ -134,10 +116,6 @@ def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
-
-
-def _seed(path: Path) -> list[str]:
-    return re.findall(r"^seed-(\d+)$", path.parent.name)
 
 
 def _seconds(history: History) -> float:

@@ -15,7 +15,8 @@ from typing import Any
 
 from fedrzo.errors import InputError
 from fedrzo.paper.record import Record
-from fedrzo.paper.report.content import VERDICTS, all_verdicts, count, page
+from fedrzo.paper.report.content import VERDICTS, all_verdicts, page
+from fedrzo.paper.report.embed import count
 from fedrzo.paper.report.find import Found, find
 from fedrzo.support.extras import require
 from fedrzo.support.files import check_writable, write_file
@@ -25,25 +26,15 @@ FILE = "report.html"
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        file: the page.
-        bytes: its size.
-        records: the names of what it shows.
-        figures: how many.
-        tables: how many.
-        claims: how many of the paper's claims `hold`, `fail`, or are `open` because the runs cannot tell.
-        checks: the same of our own questions.
-    """
-
-    file: Path
-    bytes: int
-    records: list[str]
-    figures: int
-    tables: int
-    claims: dict[str, int]
-    checks: dict[str, int]
+    file: Path  # the page
+    bytes: int  # its size
+    records: list[str]  # the names of what it shows
+    figures: int  # how many
+    tables: int  # how many
+    claims: dict[str, int]  # how many of the paper's claims `hold`, `fail`, or are `open` because the runs cannot tell
+    checks: dict[str, int]  # the same of our own questions
 
     def __str__(self) -> str:
         counts = f"{count(len(self.records), 'record')}, {count(self.figures, 'figure')}"
@@ -52,12 +43,10 @@ class Report:
 
 
 def write(folder: str | Path, out: str | Path | None = None) -> Report:
-    """Write the report on a folder.
+    """Write the report, `report.html` in the folder unless `out` is given.
 
-    Args:
-        folder: holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Runs of `fedrzo run --out`
-            that have no record are shown as curves.
-        out: the page; `report.html` in the folder unless given.
+    The folder holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Runs of `fedrzo run --out` that
+    have no record are shown as curves.
     """
     found = find(Path(folder))
     path = Path(folder) / FILE if out is None else Path(out)
@@ -85,12 +74,9 @@ def render(found: list[Found]) -> str:
     engine = require("jinja2", "report")
     # Everything that a record says is escaped; only what this package wrote itself is marked safe in the template.
     templates = engine.Environment(
-        loader=engine.FileSystemLoader(home),
-        autoescape=True,
-        undefined=engine.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=engine.FileSystemLoader(home), autoescape=True, undefined=engine.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     scripts = {"library": _library(), "code": (home / "page.js").read_text(encoding="utf-8")}
     records = [item.record for item in found]
     view: dict[str, Any] = page(found, _verdicts(records, own=False), _verdicts(records, own=True))

@@ -1,0 +1,123 @@
+"""What is to be run, and the rules that may stop it early by looking at x itself."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from fedrzo.engines.base import Engine
+from fedrzo.errors import InputError
+from fedrzo.methods.base import Method, functions, schedule_values
+from fedrzo.problems import captures
+from fedrzo.problems.base import Problem
+from fedrzo.results.tuning import Tuning
+from fedrzo.running.loggers import Row
+from fedrzo.support.arguments import check_row_function, kind
+from fedrzo.support.pytrees import fingerprint
+
+
+def tuned(method: Method, tuning: Tuning | None) -> Method:
+    """Return a method with the stepsize that was found for it, if one was."""
+    return method if tuning is None else method.with_stepsize(tuning.stepsize)
+
+
+@dataclasses.dataclass
+class Case:
+    """What is to be run, checked: nothing has started while one of these is made."""
+
+    methods: list[Method]
+    problem: Problem
+    keys: list[jax.Array]
+    rounds: int
+    clients_per_round: int | None
+    eval_every: int
+    stop: Callable[[Row], bool] | StopRule | None = None
+    tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
+    estimating: list[int] = dataclasses.field(default_factory=list)  # gradients that constants took; likewise
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.problem, Problem):
+            raise InputError(f"problem: found {type(self.problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+        for method in self.methods:
+            if not isinstance(method, Method):
+                raise InputError(f"method: found {kind(method)}; pass a method such as fz.FedRZOnn(...)")
+            method.check(self.problem)
+            captures.notice(functions(method))
+        for name, low in (("rounds", 0), ("eval_every", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+                raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
+        if self.stop is not None and not isinstance(self.stop, StopRule):
+            check_row_function(self.stop, "stop")
+        size, clients = self.clients_per_round, self.problem.clients
+        for method in self.methods:
+            if method.needs_everyone and size is not None and size != clients:
+                raise InputError(
+                    f"clients_per_round: found {size}; {type(method).__name__} needs all {clients} clients in every round"
+                )
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
+            raise InputError(
+                f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are"
+            )
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
+        return {
+            "method": [repr(method) for method in self.methods],
+            "schedules": [schedule_values(method) for method in self.methods],
+            "problem": repr(self.problem),
+            "data, x0 and sets": fingerprint(self.problem.as_stated()),
+            "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
+            "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
+            "clients_per_round": self.clients_per_round,
+            "eval_every": self.eval_every,
+            # A certificate adds columns and is part of what is computed; what another stop does cannot be stored.
+            "stop": repr(self.stop) if isinstance(self.stop, StopRule) else None,
+        }
+
+    def spec(self, i: int, engine: str) -> dict[str, Any]:
+        """Return one run's settings in plain values."""
+        size = {} if self.clients_per_round is None else {"clients_per_round": self.clients_per_round}
+        tuning = self.tunings[i] if self.tunings else None
+        return {
+            "method": repr(tuned(self.methods[i], tuning)),
+            "problem": repr(self.problem),
+            "rounds": int(self.rounds),
+            "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
+            "engine": engine,
+            "eval_every": int(self.eval_every),
+            **size,
+            **({} if tuning is None else {"tuning": tuning.to_dict()}),
+        }
+
+
+class Watch(Protocol):
+    """A rule at work on one run. Its columns stand in the history beside those of the problem and the method."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is to end."""
+
+    def columns(self, round: int, x: np.ndarray) -> Row:
+        """Return the rule's columns of the row of a round."""
+
+    def restore(self, row: Row) -> None:
+        """Go on from a stored row."""
+
+
+class StopRule(abc.ABC):
+    """What `fz.run(..., stop=...)` takes beside a function of a row, such as `fz.certified(...)`.
+
+    It has columns of its own and is part of what is computed, so that its `repr` tells one run from another.
+    """
+
+    @abc.abstractmethod
+    def begin(self, case: Case, engine: Engine) -> Watch:
+        """Return the rule at work on one run; refuse what cannot work before the run starts."""
