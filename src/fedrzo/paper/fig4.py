@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from fedrzo.methods import FedAC, FedRZObl, LocalSGD
@@ -33,9 +35,13 @@ def run(reproduction: Reproduction) -> Record:
         "learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS)
     )
     many = STEPS[-1]  # the control: one step of the length, and with the samples, of many
-    [long_step] = reproduction.histories(
-        "one long step", method(STEPSIZE * many, BATCH * many), problem, rounds, seeds, 5
-    ).values()
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "stepsize: found .* times the smoothing"
+        )  # a long step is what the control is
+        [long_step] = reproduction.histories(
+            "one long step", method(STEPSIZE * many, BATCH * many), problem, rounds, seeds, 5
+        ).values()
     chosen, direct = where_x_matters(reproduction, seeds)
     figures = [
         Curves("hyper-parameter learning", {f"H = {H}": groups[H] for H in STEPS}, "test_loss",
