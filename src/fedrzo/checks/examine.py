@@ -1,7 +1,5 @@
 """The order in which things are looked at, and what happens where one of them fails."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What loss values tell: whether they are finite around x0, depend on x and on the batch, are means, and can be repeated."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

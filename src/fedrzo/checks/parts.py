@@ -1,7 +1,5 @@
 """The parts of a problem: the starting point, the clients' data, the sets, and constants estimated near x0."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax.numpy as jnp

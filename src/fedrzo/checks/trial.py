@@ -1,7 +1,5 @@
 """A few rounds, tried: what they cost, and what the whole run will."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 import warnings

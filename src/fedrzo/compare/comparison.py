@@ -3,8 +3,6 @@
 How they compete is in `contest.py`, how each is set up in `candidates.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -8,8 +8,6 @@ Where there are sets, every loss here is that at the projection of x onto all of
 that is feasible, and would be won by whoever strays furthest.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import warnings

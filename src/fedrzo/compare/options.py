@@ -1,7 +1,5 @@
 """What `fedrzo compare`, or a benchmark of a checkout, is asked for."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a federation proves itself with: an authority, the server's certificate, and one key per node."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import os

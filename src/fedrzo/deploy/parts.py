@@ -4,8 +4,6 @@ A user's file states the problem with stand-in data. A node replaces them by its
 them for their shapes alone, and nothing that it computes from them enters a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`fedrzo deploy init`: a complete Flower app for a user's problem file."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 from pathlib import Path

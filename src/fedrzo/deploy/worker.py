@@ -3,8 +3,6 @@
 It listens on a Unix socket that only its owner can open, reads bytes and answers bytes. One message at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

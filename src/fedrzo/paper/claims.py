@@ -1,7 +1,5 @@
 """How claims are judged: paired differences over seeds, with a 95 % confidence interval, at equal cost where that matters."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The paper's Figure 1: FedRZO_nn on a ReLU network, local steps against smoothing, on MNIST."""
 
-from __future__ import annotations
-
 from fedrzo.methods import FedRZOnn
 from fedrzo.paper.claims import at_cost, below, final, more_local_steps, smaller
 from fedrzo.paper.record import Claim, Curves, Record, Setting

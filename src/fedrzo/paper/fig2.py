@@ -1,7 +1,5 @@
 """The paper's Figure 2: FedRZO_nn on a ReLU network against methods that train a smooth one, all judged by the ReLU loss."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

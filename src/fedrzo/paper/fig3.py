@@ -1,7 +1,5 @@
 """The paper's Figure 3: FedRZO_nn on larger ReLU networks, on CIFAR-10."""
 
-from __future__ import annotations
-
 from fedrzo.methods import FedRZOnn
 from fedrzo.paper.claims import at_cost, common_budget, more_local_steps, smaller
 from fedrzo.paper.fig1 import ALPHA, BATCH, CLIENTS, OWN, PAPER, REGULARISATION, network_settings

@@ -1,7 +1,5 @@
 """The paper's Figure 4: hyper-parameter learning by FedRZO_bl, and what its local steps do where x matters directly."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

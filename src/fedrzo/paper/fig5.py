@@ -1,7 +1,5 @@
 """The paper's Figure 5: fair classification by FedRZO_bl, a ReLU network against an adversary that weighs the classes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedrzo.methods import FedRZObl, LocalSGD

@@ -1,7 +1,5 @@
 """The paper's Figure 6: progress of FedRZO_2s on two of the table's games, as printed and with the followers in equilibrium."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's Figure 7 (appendix): an implicit function that is neither convex nor differentiable."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

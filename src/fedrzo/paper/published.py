@@ -1,7 +1,5 @@
 """All published problems with a known value, bilevel, minimax and with equilibrium constraints, solved by the paper's methods."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

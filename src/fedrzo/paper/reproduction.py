@@ -1,7 +1,5 @@
 """Where reproductions are worked at: sweeps and small results that are kept as they come, so that nothing is done twice."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

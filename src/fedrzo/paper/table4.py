@@ -4,8 +4,6 @@ The printed lower-level settings leave the followers where they start, near zero
 without rivals. `cells` repeats them with the printed settings; `certified` solves the stated problem.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

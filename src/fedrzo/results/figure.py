@@ -1,7 +1,5 @@
 """What a figure shows, before it is drawn: means, bands, costs in their units, colours. Papers and pages are drawn from it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

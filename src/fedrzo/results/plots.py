@@ -1,7 +1,5 @@
 """Figures for papers: a metric against what it cost. They use no pyplot, hence no window, no back-end and no global state."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Means over seeds and how far they can be trusted."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

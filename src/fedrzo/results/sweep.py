@@ -1,7 +1,5 @@
 """`Sweep`: the results of several settings with several seeds each."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Words, numbers and tables as they are shown at a prompt and in a notebook."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from typing import Any

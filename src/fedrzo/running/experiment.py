@@ -3,8 +3,6 @@
 The TOML files in `specs` are the built-in ones; `fedrzo.running.spec` says how they are written.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

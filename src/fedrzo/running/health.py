@@ -1,7 +1,5 @@
 """Whether a run is well: its steps before it starts, its way while it goes on, and its end beside its start."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A run as Python sees it: chunks of compiled rounds, and what happens in between."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

@@ -4,8 +4,6 @@ Each writes the method's and the run's settings once, then every row of the hist
 are extras, imported when a logger is made.
 """
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """A user's Python file that states a problem: loading it, and saying in one line where it goes wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """`run` and `sweep`: chunks of compiled rounds; in between, Python evaluates, logs, shows progress and stores checkpoints."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import time

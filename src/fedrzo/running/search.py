@@ -1,7 +1,5 @@
 """The search behind `stepsize="auto"`: candidates on a geometric grid, run for more and more rounds; see `tuning`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -10,8 +10,6 @@ theory, near 1 for strongly convex losses. But a run that still gains from every
 and p is then 0. How fast gains still grow is seen in the last two stages; docs/stepsizes.md has measurements.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

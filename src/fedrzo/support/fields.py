@@ -1,7 +1,5 @@
 """Fields of frozen dataclasses: how a class says which values are checked, and which belong to the compiled program."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

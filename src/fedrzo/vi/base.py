@@ -1,7 +1,5 @@
 """What every solver of a lower-level variational inequality shares: its call, its answer, and how good the answer is."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple

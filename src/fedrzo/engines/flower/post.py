@@ -4,8 +4,6 @@ Only this file and the generated app speak to Flower, by its message API. A mess
 there is not waited for: a node that has not answered is asked again once it has been heard of.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

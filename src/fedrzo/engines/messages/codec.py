@@ -4,8 +4,6 @@ A message has a part that all clients are sent alike and a part of each client's
 once. `wire.py` turns both into bytes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A client at work. It sees messages only, and keeps what it remembers in versions that a server can go back to."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

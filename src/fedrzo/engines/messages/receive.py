@@ -5,8 +5,6 @@ shape or type than the step returns, holds a value that is not finite, or is far
 Every refusal is an `Event`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

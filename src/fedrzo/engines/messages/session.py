@@ -1,7 +1,5 @@
 """A run by messages: the server's side, whatever carries them. An engine subclasses `MessageSession` and carries the bytes."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Iterable
 from typing import Any

@@ -4,8 +4,6 @@ Layout: the header's length (four bytes, little endian), the header, then the bu
 header holds plain values, the shape of a pytree of containers, and each array's type and shape.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

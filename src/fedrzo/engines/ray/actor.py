@@ -1,7 +1,5 @@
 """The far side of the ray engine: some clients in a process of their own. Nothing here imports Ray."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

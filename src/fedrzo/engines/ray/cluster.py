@@ -1,7 +1,5 @@
 """A Ray cluster as the ray engine uses it: how it is reached, and an actor as the driver sees it."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -1,7 +1,5 @@
 """How the simulation spreads its clients: all side by side, over several devices, or chunk by chunk."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

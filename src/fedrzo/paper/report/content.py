@@ -1,7 +1,5 @@
 """Records in words and rows: what the page's template fills in. Nothing here is markup."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

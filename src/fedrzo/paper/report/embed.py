@@ -1,7 +1,5 @@
 """Figures as a page can hold them: JSON to draw from, an image for print and for pages without scripts, words and a table."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """What a folder holds: records, and runs without one."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

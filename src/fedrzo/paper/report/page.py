@@ -4,8 +4,6 @@
 `page.js` are the page itself.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib
