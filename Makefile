@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 # Some tests wait for other processes: one worker more than there are cores.
 WORKERS ?= 3
 
-.PHONY: help demo report test coverage test-slow test-flower examples notebooks docs lint types format dist check-dist clean
+.PHONY: help demo report test coverage test-slow test-default test-flower examples notebooks docs lint types format dist check-dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,7 +34,7 @@ report: $(READY) ## the paper's figures and tables, quick version, in one page: 
 	$(BIN)/fedrzo reproduce all --quick --out runs
 	$(BIN)/fedrzo report runs
 
-# Most of a quick test's time is compilation: LLVM need not try hard. The slow tests run what it makes for users.
+# Most of a test's time is compilation: LLVM need not try hard. `test-default` runs what it makes for users.
 QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false \
   --xla_cpu_parallel_codegen_split_count=1
 test: export XLA_FLAGS ?= $(QUICK)
@@ -48,8 +48,12 @@ coverage: $(READY) ## the lines of src that `make test` runs, other processes in
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under 90
 
+test-slow: export XLA_FLAGS ?= $(QUICK)
 test-slow: $(READY) ## the tests that say they are slow, and one real Flower federation with a node killed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+
+test-default: $(READY) ## the three algorithms and the README's example as XLA compiles them for users
+	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_*.py tests/docs/test_readme.py -m "not slow"
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
 	$(BIN)/python -m pytest tests/deploy -m flower
