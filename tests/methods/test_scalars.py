@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
+import quadratics
 from conformance import Case, suite
 from fedrzo import zoo
 from fedrzo.engines.loop import LoopSession
@@ -358,3 +359,19 @@ def test_bad_input():
         fz.FedRZObl(0.1, 0.1, lower=fz.FedRZOnn(0.1, 0.1, communication="scalars"), lower_rounds=2, closing=False)
     with pytest.raises(fz.InputError, match="constraint: found str"):
         quadratic(fz.sets.Public("box"))
+
+
+@pytest.mark.parametrize("kind", [fz.FedRZOnn, fz.FedRZObl, fz.FedRZO2s])
+def test_what_a_method_answers_for_itself_it_answers_when_it_is_wrapped(kind):
+    """The wrapper is a method, too: an answer of `Method` must not stand in for the wrapped method's."""
+    before = {"for_cohort", "prepare"}  # a method is prepared, and then wrapped
+    own = {name for name in dir(fz.Method) if name[0] != "_" and getattr(kind, name) is not getattr(fz.Method, name)}
+    assert own - before <= set(vars(by_scalars.ByScalars))
+    assert "longest_step" in own
+
+
+def test_a_lower_level_that_is_not_solved_is_warned_of_by_scalars_too():
+    lower = fz.LocalSGD(1e-4, batch_size="full", rounds=1)
+    method = fz.FedRZObl(0.01, 1e-3, 1, lower=lower, communication="scalars")
+    with pytest.warns(UserWarning, match="lower_error: y is known to"):
+        fz.run(method, quadratics.quadratic(), 12, progress=False)

@@ -16,6 +16,7 @@ part of a tuple; `decode` takes the same steps again from the code; `takes_x` na
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -153,6 +154,20 @@ class ByScalars(Method):
             return total + record.weights[i] * (end if vectors is None else jnp.where(sent[i], vectors[i], end))
 
         return jax.lax.fori_loop(0, self.plan.participants, add, jnp.zeros_like(x))
+
+
+# What others ask of a method, and is not about travelling, the inner method answers; where `Method` has an answer of its own,
+# `__getattr__` is not asked.
+for _name in (
+    "solves",
+    "needs_gradients",
+    "handles_constraints",
+    "knows_lower_error",
+    "check",
+    "doubt",
+    "longest_step",
+):
+    setattr(ByScalars, _name, property(operator.attrgetter(f"inner.{_name}")))
 
 
 class ScalarFederation:
