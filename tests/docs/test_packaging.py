@@ -153,7 +153,7 @@ def test_a_type_checker_knows_the_public_names(tmp_path):
     notes = [line.split("note: ")[1] for line in lines if "note: Revealed" in line]
     assert notes[:2] == [
         'Revealed type is "fedrzo.results.result.Result"',
-        'Revealed type is "fedrzo.results.result.Sweep"',
+        'Revealed type is "fedrzo.results.sweep.Sweep"',
     ]
     assert "numpy.ndarray" in notes[2]
     errors = {int(line.split(":")[1]): line for line in lines if ": error: " in line}
