@@ -1,10 +1,8 @@
 """One client's private view of a problem: all that a client step may use besides its arguments."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +45,7 @@ class Client:
     coded: int | None = None
 
     @classmethod
-    def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
+    def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Self:
         """Return client i of a level whose clients are all here (a simulation, or a check)."""
         roots = Roots.of(jax.random.key(0)) if roots is None else roots
         return cls(level, i, i, private_key(roots, i), **clock)

@@ -1,7 +1,5 @@
 """What every method is: a frozen dataclass of hyper-parameters whose `round` reads like its listing."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -55,7 +53,7 @@ class Method:
         check_fields(self)
 
     @property
-    def bare(self) -> Method:
+    def bare(self) -> "Method":
         """This method without the wrapper, if any, that its rounds travel in."""
         return self
 

@@ -4,8 +4,6 @@ J. Li, F. Huang, H. Huang: "Communication-Efficient Federated Bilevel Optimizati
 NeurIPS 2023 (arXiv 2302.06701). Restated from memory, for the global lower level; the class says what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

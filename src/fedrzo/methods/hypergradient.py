@@ -8,11 +8,9 @@ with all derivatives averaged over the clients first: the inverse of an average 
 holds where y is free; with a constraint y(x) has kinks, which is what `fz.FedRZObl` is for.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +49,7 @@ class Oracles:
     lower: Client  # the same client, seeing the lower data
 
     @classmethod
-    def of(cls, client: Client) -> Oracles:
+    def of(cls, client: Client) -> Self:
         """Return the oracles of a client, whichever level it sees."""
         problem = client.level.problem if client.level.nested else client.level
         lower_level = problem.lower_level(jnp.asarray(problem.x0))  # for its data; the oracles take x as an argument

@@ -6,8 +6,6 @@ and Algorithms", ICML 2022 (arXiv 2203.04850). The momentum version is restated 
 verified.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

@@ -1,7 +1,5 @@
 """What a single-level method needs to serve as a lower level: who may, constants, a plan of rounds and steps, a closing check."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import Any, ClassVar, NamedTuple

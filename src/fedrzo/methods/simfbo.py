@@ -4,8 +4,6 @@ Y. Yang, P. Xiao, K. Ji: "SimFBO: Towards Simple, Flexible and Communication-eff
 2023 (arXiv 2305.19442). Restated from memory; the class says what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
