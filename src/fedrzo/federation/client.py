@@ -168,16 +168,8 @@ def take_steps(
     """Take a client's local steps: `carry = step(k, batch, carry)` for k below a count that may be traced.
 
     Random numbers of several steps are drawn at once: where steps are small, drawing them one by one takes longer.
-    All of a client's samples are fetched once for all steps.
-
-    Args:
-        client: who steps.
-        key: the client's key of this call; step k draws from it folded with k.
-        count: how many steps.
-        batch_size: of the batch that each step gets.
-        step: one step.
-        carry: where to start.
-        also: what else to draw from a step's key; then it is `step(k, batch, also(key), carry)`.
+    All of a client's samples are fetched once for all steps. Step k draws from the client's key of this call, folded with k;
+    `also` says what else to draw from a step's key: then it is `step(k, batch, also(key), carry)`.
     """
     whole = client.batch(None, batch_size) if batch_size == FULL else None
     key = written_out(key)

@@ -19,6 +19,7 @@ integers, `root -> round -> call [-> iteration -> call ...] -> client id`, so th
 who else takes part.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
@@ -162,9 +163,7 @@ def weighted_mean(values: PyTree, weights: jax.Array) -> PyTree:
 
 def path_key(root: Key, path: Any) -> Key:
     """Derive the key at the end of a path of integers."""
-    for i in path:
-        root = jax.random.fold_in(root, i)
-    return root
+    return functools.reduce(jax.random.fold_in, path, root)
 
 
 class Roots(NamedTuple):

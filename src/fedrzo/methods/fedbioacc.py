@@ -13,7 +13,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import batch, checked, method
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat, start
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat
 from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import constant, whole
 
@@ -82,7 +82,7 @@ class FedBiOAcc(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> AccState:
         """Start at x0 and y0 with v = 0; the first momenta are the clients' own."""
-        point = start(problem)
+        point = super().init(problem, key)
         return AccState(point.x, point.y, point.v, jax.tree.map(jnp.zeros_like, point))
 
     def rate(self, t: Any) -> Any:

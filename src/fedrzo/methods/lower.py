@@ -108,7 +108,9 @@ class GradientMethod(TunedMethod):
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps of 2/(mu+L), without noise, bring a first error down by a factor."""
-        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(self.known.contraction(), 1e-3))
+        mu, L = self.known.modulus, self.known.smoothness
+        contraction = (L - mu) / (L + mu)
+        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(contraction, 1e-3))
 
     def scheduled_rounds(self, total: Any) -> Any:
         """Return how many rounds a schedule spreads so many steps over: m, unless a method needs fewer."""
