@@ -1,7 +1,5 @@
 """`certified`: stop a run as soon as its point is certified to be as nearly stationary as asked."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
@@ -45,7 +43,7 @@ class Certified(StopRule):
         if self.smoothing is not None:
             constant(self.smoothing, "smoothing")
 
-    def begin(self, case: Any, engine: Any) -> Watch:
+    def begin(self, case: Any, engine: Any) -> "Watch":
         """Return the rule at work on one run; refuse what cannot work before the run starts."""
         if self.every % case.eval_every:
             raise InputError(

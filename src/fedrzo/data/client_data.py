@@ -102,8 +102,7 @@ class ClientData:
         return jnp.asarray(self.offsets)[client] + rows
 
     def batch(self, rows: jax.Array, client: Any, client_id: Any) -> PyTree:
-        """Return the samples that were drawn."""
-        del client_id  # stored samples do not depend on the client's name
+        """Return the samples that were drawn; stored ones do not depend on the client's name."""
         samples = self._rows(rows)
         return samples if self.fixed is None else (samples, index(self.fixed, client))
 
@@ -197,11 +196,7 @@ class Sampler:
         self.fn = fn
         self.clients = clients
         self.evaluation = evaluation
-
-    @property
-    def full_batch(self) -> int:
-        """How many samples stand for all that a client could draw."""
-        return self.evaluation
+        self.full_batch = evaluation  # how many samples stand for all that a client could draw
 
     @property
     def samples(self) -> int:
@@ -217,12 +212,10 @@ class Sampler:
 
     def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
         """Draw the keys of a batch's samples."""
-        del client
         return usual(jax.random.split(key, batch_size))
 
     def batch(self, keys: jax.Array, client: Any, client_id: Any) -> PyTree:
         """Return the samples that were drawn."""
-        del client
         return jax.vmap(lambda key: self.fn(key, client_id))(keys)
 
     def part(self, clients: Sequence[int]) -> Self:

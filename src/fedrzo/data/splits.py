@@ -27,7 +27,8 @@ def iid(n_or_labels: int | ArrayLike, clients: int, seed: int) -> Split:
     array = np.asarray(n_or_labels)
     n = len(array) if array.ndim else _whole("n_or_labels", array.item())
     clients = _clients(clients, n)
-    return [np.sort(part) for part in np.array_split(_generator(seed).permutation(n), clients)]
+    order = np.random.default_rng(_whole("seed", seed)).permutation(n)
+    return [np.sort(part) for part in np.array_split(order, clients)]
 
 
 def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int, min_size: int = 1) -> Split:
@@ -54,7 +55,7 @@ def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int, min_size
     if min_size * clients > len(labels):
         raise InputError(f"min_size={min_size}: {clients} clients need more than the {len(labels)} samples there are")
 
-    generator = _generator(seed)
+    generator = np.random.default_rng(_whole("seed", seed))
     parts: list[list[int]] = [[] for _ in range(clients)]
     classes, which = np.unique(labels, return_inverse=True)
     for label in range(len(classes)):
@@ -80,7 +81,7 @@ def by_sizes(n: int, sizes: Sequence[int], seed: int) -> Split:
         raise InputError(f"sizes: found {min(sizes, default='no client')}; every client needs at least 1 sample")
     if sum(sizes) > n:
         raise InputError(f"sizes: they add up to {sum(sizes)}, more than the {n} samples there are")
-    order = _generator(seed).permutation(n)[: sum(sizes)]
+    order = np.random.default_rng(_whole("seed", seed)).permutation(n)[: sum(sizes)]
     return [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
 
 
@@ -118,7 +119,3 @@ def _whole(name: str, value: int) -> int:
     if whole < 0:
         raise InputError(f"{name}={value}: must not be negative")
     return whole
-
-
-def _generator(seed: int) -> np.random.Generator:
-    return np.random.default_rng(_whole("seed", seed))

@@ -5,10 +5,8 @@ or, where that is less, x itself. `Missed` among the shared arguments of a call 
 that part alone is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +50,7 @@ class Missed(NamedTuple):
         """How many bytes travel."""
         return jnp.where(self.renewed, nbytes(self.fresh), self.gap * self.row_bytes)
 
-    def of(self, client: Any) -> Missed:
+    def of(self, client: Any) -> Self:
         """Return one client's part, as seen from where everything is at hand."""
         return self._replace(first=self.first[client])
 
@@ -67,7 +65,7 @@ class Missed(NamedTuple):
         return plain, (_none_of(self.rows), self.fresh) if self.renewed else (self.sent(), _none_of(self.fresh))
 
     @classmethod
-    def unpacked(cls, plain: dict[str, Any], arrays: PyTree) -> Missed:
+    def unpacked(cls, plain: dict[str, Any], arrays: PyTree) -> Self:
         """Read one client's part: of one shape whatever was missed, with zeros where nothing was sent."""
         rows, fresh = arrays
         first, stop, kept = plain["first"], plain["stop"], plain["kept"]
@@ -96,11 +94,11 @@ class Either(NamedTuple):
     large: PyTree  # such as x
     sends_large: Any  # which of them travels; the other is zeros on the server of a real federation
 
-    def sent(self) -> Either:
+    def sent(self) -> "Either":
         """Return what travels, with None for what does not; on the host."""
         return Either(None, self.large, None) if self.sends_large else Either(self.small, None, None)
 
-    def received(self, expected: Either) -> Either:
+    def received(self, expected: Self) -> "Either":
         """Return what arrived, with zeros for what was not sent; ValueError unless it is one of the two."""
         if (self.small is None) == (self.large is None):
             raise ValueError("found none or both of two kinds of replies, of which a client sends one")

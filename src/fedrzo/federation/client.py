@@ -1,10 +1,8 @@
 """One client's private view of a problem: all that a client step may use besides its arguments."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +45,7 @@ class Client:
     coded: int | None = None
 
     @classmethod
-    def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Client:
+    def of(cls, level: Any, i: Any, roots: Roots | None = None, **clock: Any) -> Self:
         """Return client i of a level whose clients are all here (a simulation, or a check)."""
         roots = Roots.of(jax.random.key(0)) if roots is None else roots
         return cls(level, i, i, private_key(roots, i), **clock)
@@ -170,16 +168,8 @@ def take_steps(
     """Take a client's local steps: `carry = step(k, batch, carry)` for k below a count that may be traced.
 
     Random numbers of several steps are drawn at once: where steps are small, drawing them one by one takes longer.
-    All of a client's samples are fetched once for all steps.
-
-    Args:
-        client: who steps.
-        key: the client's key of this call; step k draws from it folded with k.
-        count: how many steps.
-        batch_size: of the batch that each step gets.
-        step: one step.
-        carry: where to start.
-        also: what else to draw from a step's key; then it is `step(k, batch, also(key), carry)`.
+    All of a client's samples are fetched once for all steps. Step k draws from the client's key of this call, folded with k;
+    `also` says what else to draw from a step's key: then it is `step(k, batch, also(key), carry)`.
     """
     whole = client.batch(None, batch_size) if batch_size == FULL else None
     key = written_out(key)

@@ -66,13 +66,7 @@ def estimate_one_sided(
 ) -> jax.Array:
     """Estimate the gradient from one side: n/(mu b) sum_j (f(x + mu v_j) - f(x)) v_j, v_j uniform on the unit sphere.
 
-    Args:
-        client: whose loss.
-        key: the directions are drawn from it.
-        x: the point, a flat vector.
-        batch: the sample; all points see the same one.
-        smoothing: mu, how far from x the loss is asked for.
-        count: b, how many directions; together they cost one evaluation of the batch more than that.
+    The smoothing is mu, the count is b: directions drawn from the key, which together cost b + 1 evaluations of the batch.
     """
     base = client.loss(x, batch)
 

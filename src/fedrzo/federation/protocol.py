@@ -19,11 +19,10 @@ integers, `root -> round -> call [-> iteration -> call ...] -> client id`, so th
 who else takes part.
 """
 
-from __future__ import annotations
-
+import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +90,7 @@ class Cost(NamedTuple):
     gradients: int = 0
     lower_steps: int = 0
 
-    def plus(self, **more: int) -> Cost:
+    def plus(self, **more: int) -> Self:
         """Return these costs with some more added."""
         return self._replace(**{name: getattr(self, name) + int(value) for name, value in more.items()})
 
@@ -105,10 +104,12 @@ class Federation(Protocol):
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
 
-    def repeat(self, n: Any, body: Callable[[Federation, PyTree], PyTree], carry: PyTree) -> PyTree:
+    def repeat(self, n: Any, body: Callable[["Federation", PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""
 
-    def lower(self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Federation:
+    def lower(
+        self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
+    ) -> "Federation":
         """Return this federation seen through the lower-level problem at x, to be solved by `method`."""
 
     def key(self) -> Key:
@@ -162,9 +163,7 @@ def weighted_mean(values: PyTree, weights: jax.Array) -> PyTree:
 
 def path_key(root: Key, path: Any) -> Key:
     """Derive the key at the end of a path of integers."""
-    for i in path:
-        root = jax.random.fold_in(root, i)
-    return root
+    return functools.reduce(jax.random.fold_in, path, root)
 
 
 class Roots(NamedTuple):
@@ -174,7 +173,7 @@ class Roots(NamedTuple):
     sampling: Key
 
     @classmethod
-    def of(cls, key: Key) -> Roots:
+    def of(cls, key: Key) -> Self:
         """Split a run's key into its two streams."""
         return cls(jax.random.fold_in(key, 0), jax.random.fold_in(key, 1))
 

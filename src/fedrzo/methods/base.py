@@ -1,7 +1,5 @@
 """What every method is: a frozen dataclass of hyper-parameters whose `round` reads like its listing."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -55,7 +53,7 @@ class Method:
         check_fields(self)
 
     @property
-    def bare(self) -> Method:
+    def bare(self) -> "Method":
         """This method without the wrapper, if any, that its rounds travel in."""
         return self
 
@@ -104,17 +102,17 @@ class Method:
         """Refuse a problem that this method cannot solve, before anything starts."""
         if not dataclasses.is_dataclass(type(self)):
             raise InputError(f"method: the class {type(self).__name__} is not decorated; write @fz.method above it")
+        name, usual = type(self).__name__, problem.usual
         if not isinstance(problem, self.solves):
             wanted = " or ".join(kind.__name__ for kind in self.solves)
             raise InputError(
-                f"problem: found {type(problem).__name__}; {type(self).__name__} solves {wanted}: use a method such as "
-                f"fz.{problem.usual}"
+                f"problem: found {type(problem).__name__}; {name} solves {wanted}: use a method such as fz.{usual}"
             )
         problem.check_attributes()
         if not self.handles_constraints and not problem.sets.free:
-            raise InputError(f"constraint: {type(self).__name__} handles no constraints; use fz.FedRZOnn, or drop them")
+            raise InputError(f"constraint: {name} handles no constraints; use fz.{usual}, or drop them")
         if self.needs_gradients and is_blackbox(problem.loss_fn):
-            raise InputError(f"loss: {type(self).__name__} needs gradients, a black box has none; use fz.FedRZOnn")
+            raise InputError(f"loss: {name} needs gradients, a black box has none; use fz.{usual}")
         check_batch_size(getattr(self, "batch_size", 1), problem.data)
 
 

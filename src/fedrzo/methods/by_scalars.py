@@ -13,12 +13,10 @@ The inner method (a `FedRZO`) knows nothing of this. Its `client_steps` returns 
 part of a tuple; `decode` takes the same steps again from the code; `takes_x` names the client step that is sent x.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +77,7 @@ class ByScalars(Method):
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def with_stepsize(self, stepsize: float) -> ByScalars:
+    def with_stepsize(self, stepsize: float) -> Self:
         """Return this method with another stepsize."""
         return dataclasses.replace(self, inner=self.inner.with_stepsize(stepsize))
 

@@ -4,8 +4,6 @@ Z. Li, B. Ying, Z. Liu, C. Dong, H. Yang: "Achieving Dimension-Free Communicatio
 Optimization", ICLR 2025.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

@@ -3,10 +3,8 @@
 H. Yuan, T. Ma: "Federated Accelerated Stochastic Gradient Descent", NeurIPS 2020.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +47,7 @@ class FedAC(GradientMethod):
         """Start both sequences at x0."""
         return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0), curvature_at(problem))
 
-    def prepare(self, problem: Any) -> FedAC:
+    def prepare(self, problem: Any) -> Self:
         """Estimate the constants; the coupling needs mu even where a stepsize is given."""
         if self.constants is not None:
             return self

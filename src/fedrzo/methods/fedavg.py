@@ -11,8 +11,6 @@ the orders of that table, and no constant of their authors is claimed:
   Adaptive Synchronization", NeurIPS 2019.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, ClassVar
 

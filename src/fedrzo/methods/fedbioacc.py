@@ -4,8 +4,6 @@ J. Li, F. Huang, H. Huang: "Communication-Efficient Federated Bilevel Optimizati
 NeurIPS 2023 (arXiv 2302.06701). Restated from memory, for the global lower level; the class says what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +13,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import batch, checked, method
-from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat, start
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat
 from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import constant, whole
 
@@ -84,7 +82,7 @@ class FedBiOAcc(HypergradientMethod):
 
     def init(self, problem: Any, key: jax.Array) -> AccState:
         """Start at x0 and y0 with v = 0; the first momenta are the clients' own."""
-        point = start(problem)
+        point = super().init(problem, key)
         return AccState(point.x, point.y, point.v, jax.tree.map(jnp.zeros_like, point))
 
     def rate(self, t: Any) -> Any:

@@ -4,8 +4,6 @@ X.-T. Yuan, P. Li: "On Convergence of FedProx: Local Dissimilarity Invariant Bou
 (arXiv 2206.05187). Restated from memory; the class says what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

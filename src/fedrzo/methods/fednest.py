@@ -4,8 +4,6 @@ D. A. Tarzanagh, M. Li, C. Thrampoulidis, S. Oymak: "FedNest: Federated Bilevel,
 ICML 2022. FedInn, FedIHGP and FedOut are the names of its listings.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

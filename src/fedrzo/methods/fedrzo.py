@@ -1,7 +1,5 @@
 """What the three methods of the FedRZO family have in common."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Y. Qiu, U. V. Shanbhag, F. Yousefian: "Zeroth-Order Federated Methods for Stocha
 Hierarchical Optimization", Section 4. Algorithm 5 and its alternatives are in `fedrzo.vi`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -4,10 +4,8 @@ Y. Qiu, U. V. Shanbhag, F. Yousefian: "Zeroth-Order Federated Methods for Stocha
 Hierarchical Optimization", Section 3.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +90,7 @@ class FedRZObl(LowerClosing, FedRZO):
         if self.closing and problem.lower_blackbox:
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
 
-    def prepare(self, problem: Any) -> FedRZObl:
+    def prepare(self, problem: Any) -> Self:
         """Estimate the lower level's constants where they are needed and not given."""
         needed = self.closing or hasattr(self.lower, "constants")
         if self.constants is not None or not needed or problem.lower_blackbox:

@@ -4,8 +4,6 @@ Y. Qiu, U. V. Shanbhag, F. Yousefian: "Zeroth-Order Federated Methods for Stocha
 Hierarchical Optimization", Section 2.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -4,8 +4,6 @@ W. Fang, Z. Yu, Y. Jiang, Y. Shi, C. N. Jones, Y. Zhou: "Communication-Efficient
 Federated Learning", IEEE Transactions on Signal Processing 70 (2022).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -3,8 +3,6 @@
 What client steps return is checked where they are run: see `fedrzo.federation.protocol.run_step`.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -8,11 +8,9 @@ with all derivatives averaged over the clients first: the inverse of an average 
 holds where y is free; with a constraint y(x) has kinks, which is what `fz.FedRZObl` is for.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,6 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, check_batch_size
 from fedrzo.methods.base import Method, at
 from fedrzo.problems.bilevel import Bilevel
-from fedrzo.problems.black_box import is_blackbox
 
 PyTree = Any
 
@@ -51,7 +48,7 @@ class Oracles:
     lower: Client  # the same client, seeing the lower data
 
     @classmethod
-    def of(cls, client: Client) -> Oracles:
+    def of(cls, client: Client) -> Self:
         """Return the oracles of a client, whichever level it sees."""
         problem = client.level.problem if client.level.nested else client.level
         lower_level = problem.lower_level(jnp.asarray(problem.x0))  # for its data; the oracles take x as an argument
@@ -110,36 +107,30 @@ class HypergradientMethod(Method):
 
     solves = (Bilevel,)
     needs_gradients = True
+    handles_constraints = False
 
     def check(self, problem: Any) -> None:
         """Refuse what is outside these methods' assumptions, naming the one that is not."""
-        name = type(self).__name__
-        if isinstance(problem, self.solves):
-            if problem.lower_constrained:
-                raise InputError(f"lower_constraint: {name} needs an unconstrained lower level; use fz.FedRZObl")
-            if problem.lower_domain is not None:
-                raise InputError(
-                    f"lower_domain: {name} solves the lower level at x itself; use fz.FedRZObl, or drop it"
-                )
-            if not problem.sets.free:
-                raise InputError(f"constraint: {name} handles no constraints; use fz.FedRZObl, or drop them")
-            for level, loss in (("loss", problem.loss_fn), ("lower", problem.lower_fn)):
-                if is_blackbox(loss):
-                    raise InputError(f"{level}: {name} needs gradients, a black box has none; use fz.FedRZObl")
         super().check(problem)
+        name = type(self).__name__
+        if problem.lower_constrained:
+            raise InputError(f"lower_constraint: {name} needs an unconstrained lower level; use fz.FedRZObl")
+        if problem.lower_domain is not None:
+            raise InputError(f"lower_domain: {name} solves the lower level at x itself; use fz.FedRZObl, or drop it")
+        if problem.lower_blackbox:
+            raise InputError(f"lower: {name} needs gradients, a black box has none; use fz.FedRZObl")
         for argument in ("batch_size", "anchor_batch_size", "first_batch_size"):
             for data in (problem.data, problem.lower_data):
                 check_batch_size(getattr(self, argument, 1), data, argument)
 
+    def init(self, problem: Any, key: jax.Array) -> Any:
+        """Start at x0 and y0, with v = 0."""
+        y = jnp.asarray(problem.y0, float)
+        return Point(jnp.asarray(problem.x0, float), y, jnp.zeros_like(y))
+
     def healthy(self, state: Any) -> Any:
         """Tell whether every variable is finite: the lower level diverges first where its step is too long."""
         return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)]))
-
-
-def start(problem: Any) -> Point:
-    """Return x0 and y0, with v = 0."""
-    y = jnp.asarray(problem.y0, float)
-    return Point(jnp.asarray(problem.x0, float), y, jnp.zeros_like(y))
 
 
 def length(self: Any, r: Any, *names: str) -> Any:

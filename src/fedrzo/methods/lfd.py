@@ -4,8 +4,6 @@ F. Haddadpour, M. Mahdavi: "On the Convergence of Local Descent Methods in Feder
 Restated from memory; the class says what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from fedrzo.methods.base import at, method

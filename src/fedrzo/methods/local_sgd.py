@@ -3,8 +3,6 @@
 A. Khaled, K. Mishchenko, P. Richtarik: "Tighter Theory for Local SGD on Identical and Heterogeneous Data", AISTATS 2020.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import jax

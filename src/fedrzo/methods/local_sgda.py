@@ -6,8 +6,6 @@ and Algorithms", ICML 2022 (arXiv 2203.04850). The momentum version is restated 
 verified.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax
@@ -106,29 +104,23 @@ class LocalSGDA(Method):
         """Local steps of client i: descent and ascent at the same point, from one backward pass."""
         down, up = at(self.stepsize, client.round), at(self.ascent, client.round)
         steps = at(self.local_steps, client.round)
-        local_step = self.plain_step if self.momentum is None else self.momentum_step
 
         def step(t: Any, sample: Any, state: SGDAState) -> SGDAState:
-            return local_step(client, state, sample, down, up)
+            x, y = project(client, state)
+            if self.momentum is None:
+                # x_i <- x_i - eta_x grad_x f_i(x_i, y_i), y_i <- y_i + eta_y grad_y f_i(x_i, y_i)
+                gx, gy = both_gradients(client, x, y, sample)
+                return SGDAState(x - down * gx, y + up * gy)
+            # Move along dx and dy, then mix into each the gradient at the new point.
+            alpha = self.damping
+            x, y = x - alpha * down * state.dx, y + alpha * up * state.dy
+            gx, gy = both_gradients(client, *project(client, SGDAState(x, y)), sample)
+            beta_y = self.momentum if self.ascent_momentum is None else self.ascent_momentum
+            keep_x, keep_y = 1 - self.momentum * alpha, 1 - beta_y * alpha
+            return SGDAState(x, y, keep_x * state.dx + (1 - keep_x) * gx, keep_y * state.dy + (1 - keep_y) * gy)
 
         state = take_steps(client, key, steps, self.batch_size, step, state)
         return Reply(state, gradients=steps * client.cost(self.batch_size), steps=steps)
-
-    def plain_step(self, client: Client, state: SGDAState, sample: Any, down: Any, up: Any) -> SGDAState:
-        """x_i <- x_i - eta_x grad_x f_i(x_i, y_i), y_i <- y_i + eta_y grad_y f_i(x_i, y_i)."""
-        x, y = project(client, state)
-        gx, gy = both_gradients(client, x, y, sample)
-        return SGDAState(x - down * gx, y + up * gy)
-
-    def momentum_step(self, client: Client, state: SGDAState, sample: Any, down: Any, up: Any) -> SGDAState:
-        """Move along dx and dy, then mix into each the gradient at the new point."""
-        alpha = self.damping
-        x, y = project(client, state)
-        x, y = x - alpha * down * state.dx, y + alpha * up * state.dy
-        gx, gy = both_gradients(client, *project(client, SGDAState(x, y)), sample)
-        beta_y = self.momentum if self.ascent_momentum is None else self.ascent_momentum
-        keep_x, keep_y = 1 - self.momentum * alpha, 1 - beta_y * alpha
-        return SGDAState(x, y, keep_x * state.dx + (1 - keep_x) * gx, keep_y * state.dy + (1 - keep_y) * gy)
 
     def healthy(self, state: SGDAState) -> Any:
         """Tell whether both variables are finite."""

@@ -1,7 +1,5 @@
 """What a single-level method needs to serve as a lower level: who may, constants, a plan of rounds and steps, a closing check."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
@@ -110,7 +108,9 @@ class GradientMethod(TunedMethod):
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps of 2/(mu+L), without noise, bring a first error down by a factor."""
-        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(self.known.contraction(), 1e-3))
+        mu, L = self.known.modulus, self.known.smoothness
+        contraction = (L - mu) / (L + mu)
+        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(contraction, 1e-3))
 
     def scheduled_rounds(self, total: Any) -> Any:
         """Return how many rounds a schedule spreads so many steps over: m, unless a method needs fewer."""

@@ -4,8 +4,6 @@ Y. Yang, P. Xiao, S. Ma, K. Ji: "First-Order Federated Bilevel Learning", AAAI 2
 what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

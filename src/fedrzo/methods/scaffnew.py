@@ -4,10 +4,8 @@ K. Mishchenko, G. Malinovsky, S. Stich, P. Richtarik: "ProxSkip: Yes! Local Grad
 Acceleration! Finally!", ICML 2022.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +60,7 @@ class Scaffnew(Method):
     handles_constraints = False
     needs_everyone = True  # an average over some clients only would leave controls that do not sum to zero
 
-    def prepare(self, problem: Any) -> Scaffnew:
+    def prepare(self, problem: Any) -> Self:
         """Estimate the constants where something is to be made of them."""
         if self.constants is not None or (self.stepsize is not None and self.probability is not None):
             return self

@@ -4,8 +4,6 @@ S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: "S
 Federated Learning", ICML 2020. The updates are the published ones; the step sizes of its theory are not restated here.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

@@ -1,9 +1,7 @@
 """How the rounds of a method travel as scalars: whether they can, what a round leaves on record, and how many are kept."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -53,7 +51,7 @@ class RoundRecord(NamedTuple):
     checksum: Any  # of the x that all this leads to
 
     @classmethod
-    def empty(cls, plan: ScalarPlan, dtype: Any) -> RoundRecord:
+    def empty(cls, plan: ScalarPlan, dtype: Any) -> Self:
         """Return a record of nothing, as large as any."""
         c = plan.participants
         code = np.zeros((c, plan.steps, plan.slopes), dtype)

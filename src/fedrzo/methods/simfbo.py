@@ -4,8 +4,6 @@ Y. Yang, P. Xiao, K. Ji: "SimFBO: Towards Simple, Flexible and Communication-eff
 2023 (arXiv 2305.19442). Restated from memory; the class says what could not be verified.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -15,16 +13,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
-from fedrzo.methods.hypergradient import (
-    HypergradientMethod,
-    Oracles,
-    Point,
-    into_ball,
-    length,
-    local_sum,
-    retreat,
-    start,
-)
+from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, local_sum, retreat
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
@@ -82,10 +71,6 @@ class SimFBO(HypergradientMethod):
             raise InputError(
                 f"local_steps: found {len(self.local_steps)} numbers for {problem.clients} clients; give one each, or one for all"
             )
-
-    def init(self, problem: Any, key: jax.Array) -> Point:
-        """Start at x0 and y0, with v = 0."""
-        return start(problem)
 
     def lengths(self, r: Any) -> Point:
         """Return eta_x, eta_y, eta_v."""

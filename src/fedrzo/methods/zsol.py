@@ -4,8 +4,6 @@ S. Cui, U. V. Shanbhag, F. Yousefian: "Complexity guarantees for an implicit smo
 Mathematical Programming 198 (2023), 1153-1225.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NoReturn
 

@@ -135,7 +135,6 @@ class Problem(Questions):
 
     def with_data(self, data: Data, lower_data: Data) -> Self:
         """Return this problem with other data."""
-        del lower_data
         return replaced(self, data=data)
 
     def part(self, clients: Sequence[int]) -> Self:
@@ -185,10 +184,7 @@ class Problem(Questions):
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
         point = self.with_lower(x)
         row = {"loss": mean_loss(self, *point), "feasibility": self.worst_distance(point[0])}
-        if self.test is not None:
-            row["test_loss"] = self.value(*point, self.test)
-            row |= {name: jnp.asarray(metric(*self.trees(*point), self.test)) for name, metric in self.metrics}
-        return row
+        return row | self.on_test(*point)
 
 
 @jax.jit

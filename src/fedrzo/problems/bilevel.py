@@ -75,6 +75,7 @@ class Bilevel(WithLowerLoss):
     ) -> None:
         super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
         self.lower_fn = check_function(lower, "lower")
+        self.lower_blackbox = is_blackbox(lower)
         self.lower_descent = None if lower_descent is None else check_function(lower_descent, "lower_descent")
         self.lower_data = check_data(data if lower_data is None else lower_data, "lower_data")
         if self.lower_data.clients != self.data.clients:
@@ -89,11 +90,6 @@ class Bilevel(WithLowerLoss):
         trees = lambda y: self.trees(self.into_domain(self.start), y)  # noqa: E731
         lower = Stated("lower", self.lower_fn, self.lower_data, "lower_data", self.lower_layout, self.y0, trees)
         return (*super().stated, lower)
-
-    @property
-    def lower_blackbox(self) -> bool:  # type: ignore[override]
-        """Whether the lower loss has no gradients."""
-        return is_blackbox(self.lower_fn)
 
     def with_data(self, data: Data, lower_data: Data) -> Self:
         """Return this problem with other data."""

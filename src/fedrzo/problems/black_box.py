@@ -42,6 +42,7 @@ class Blackbox:
     def __init__(self, fn: Callable[..., Any], vectorized: bool) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
+        self.name = getattr(fn, "__name__", "fn")  # how the user calls the function
         self.vectorized = vectorized
         self.calls = 0
 
@@ -63,9 +64,8 @@ class Blackbox:
         )
 
     def _no_gradient(self, *primals_and_tangents: Any) -> Any:
-        name = getattr(self.fn, "__name__", "fn")
         raise BlackboxError(
-            f"blackbox: {name} has no gradient, and one was asked for; use a method such as fz.FedRZOnn"
+            f"blackbox: {self.name} has no gradient, and one was asked for; use a method such as fz.FedRZOnn"
         )
 
     def _ask(self, points: list, samples: Any, fixed: tuple = (), size: Any = None) -> jax.Array:
@@ -147,11 +147,6 @@ class Host:
     # the first of the arrays that have rows to spare, and the first after them; then a size follows all arrays
     cut: tuple[int, int] | None
 
-    @property
-    def name(self) -> str:
-        """How the user calls the function."""
-        return getattr(self.box.fn, "__name__", "fn")
-
     def __call__(self, *words: Any) -> np.ndarray:
         """Rebuild the arguments, call the function, and check what it returns."""
         size = None if self.cut is None else np.asarray(words[-1])
@@ -160,7 +155,7 @@ class Host:
         try:
             value = self._points(leaves, size) if self.box.vectorized else self._value(self._cut(leaves, size))
         except Exception as error:
-            FAILURES.append((self.name, error))
+            FAILURES.append((self.box.name, error))
             raise
         answer = np.ascontiguousarray(value.reshape(lead)).view(np.uint32)
         return answer.reshape(*lead, 2) if self.dtype.itemsize == 8 else answer.reshape(lead)
@@ -191,20 +186,18 @@ class Host:
             self.box.calls += 1
         with jax.enable_x64(self.dtype == np.float64):
             found = self.box.fn(*jax.tree.unflatten(self.treedef, leaves))
-        wanted = f"{points[0]} numbers" if points else "one number"
+        name, wanted = self.box.name, f"it must return {f'{points[0]} numbers' if points else 'one number'}"
         if found is None:
-            raise BlackboxError(f"blackbox: {self.name} returned None; it must return {wanted}: is a `return` missing?")
+            raise BlackboxError(f"blackbox: {name} returned None; {wanted}: is a `return` missing?")
         try:
             value = np.asarray(found)
             if value.dtype.kind in NO_LOSS:
                 raise TypeError
             value = value.astype(self.dtype)
         except (TypeError, ValueError):
-            raise BlackboxError(
-                f"blackbox: {self.name} returned {type(found).__name__}; it must return {wanted}"
-            ) from None
+            raise BlackboxError(f"blackbox: {name} returned {type(found).__name__}; {wanted}") from None
         if value.size != int(np.prod(points)):
-            raise BlackboxError(f"blackbox: {self.name} returned shape {value.shape}; it must return {wanted}")
+            raise BlackboxError(f"blackbox: {name} returned shape {value.shape}; {wanted}")
         return value
 
     @staticmethod

@@ -44,10 +44,6 @@ class StepConstants(NamedTuple):
         """The condition number."""
         return self.smoothness / self.modulus
 
-    def contraction(self) -> Any:
-        """Return the factor by which a gradient step of length 2/(mu+L) brings the solution closer."""
-        return (self.smoothness - self.modulus) / (self.smoothness + self.modulus)
-
 
 @contextlib.contextmanager
 def counting() -> Iterator[list[int]]:

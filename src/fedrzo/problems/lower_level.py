@@ -1,4 +1,4 @@
-"""The lower level of a bilevel problem at given points: itself a single-level federated problem."""
+"""What problems with a lower level share, and the lower level of a bilevel one: itself a single-level federated problem."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,11 +8,100 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo import sets
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.hierarchical import Hierarchical
-from fedrzo.problems.inputs import Data, Loss, PyTree, one_sample
+from fedrzo.problems.inputs import Data, Loss, PyTree, flat_set, flat_start, lower_constant, one_sample
+from fedrzo.problems.questions import Stated
 from fedrzo.support.arguments import call_user
+from fedrzo.support.pytrees import Layout
+
+
+class Hierarchical(Problem):
+    """What problems with a lower level share: y, its sets, and the constants of the lower level."""
+
+    arrays = (*Problem.arrays, "y0", "lower_set", "lower_domain")
+
+    def _set_lower(
+        self,
+        y0: PyTree,
+        lower_constraint: Any,
+        lower_domain: Any,
+        modulus: float | None,
+        smoothness: float | None,
+    ) -> None:
+        self.lower_layout, self.y0 = flat_start(y0, "y0")
+        if isinstance(lower_constraint, type):
+            raise InputError(
+                f"lower_constraint: found the class {lower_constraint.__name__}; pass a set, such as fz.sets.Box(-1, 1)"
+            )
+        self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
+        self.lower_set = self.lower_domain = None
+        self.lower_constrained = lower_constraint is not None
+        if self.lower_constrained and self.lower_set_fn is None:
+            self.lower_set = flat_set(lower_constraint, y0, "lower_constraint")
+        if lower_domain is not None:
+            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), "lower_domain")
+        mu, L = self.given = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
+        if mu is not None and L is not None and mu > L:
+            raise InputError(
+                f"modulus: found {modulus}, above smoothness {smoothness}; no function is more convex than it is smooth: check "
+                "both, or leave them out to have them estimated"
+            )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Double precision, whatever x0 is: lower solutions need it."""
+        return np.dtype(np.float64)
+
+    @property
+    def start(self) -> jax.Array:
+        """The starting point in double precision."""
+        return jnp.asarray(self.x0, float)
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """How x and y lie in flat vectors."""
+        return {"x0": self.layout, "y0": self.lower_layout}
+
+    @property
+    def stated(self) -> tuple[Stated, ...]:
+        """The upper loss, looked at in x, at y0."""
+        [upper] = super().stated
+        return (upper._replace(trees=lambda x: self.trees(x, self.start_below)),)
+
+    @property
+    def start_below(self) -> jax.Array:
+        """Where lower solves start, in the type they are computed in."""
+        return jnp.asarray(self.y0, float)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether a constant of the lower level is measured, since the user did not give both."""
+        return None in self.given
+
+    @property
+    def modulus(self) -> float | None:
+        """The mu that the user gave."""
+        return self.given[0]
+
+    @property
+    def smoothness(self) -> float | None:
+        """The L that the user gave."""
+        return self.given[1]
+
+    def lower_set_at(self, x: jax.Array, *scenario: Any) -> sets.Set:
+        """Return Y(x), or Y(x, xi), as a set of flat vectors."""
+        if self.lower_set_fn is None:
+            return sets.Reals() if self.lower_set is None else self.lower_set
+        call = "lower_constraint(x, xi)" if scenario else "lower_constraint(x)"
+        found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(x), *scenario)
+        return flat_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), "lower_constraint")
+
+    def into_domain(self, x: jax.Array) -> jax.Array:
+        """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""
+        return x if self.lower_domain is None else self.lower_domain.project(x)
 
 
 class WithLowerLoss(Hierarchical):
@@ -41,16 +130,8 @@ class LowerLevel:
         self.sets = LowerSets(self)
         self.clients = problem.clients
         self.dim = self.copies * problem.lower_layout.size
-
-    @property
-    def start(self) -> jax.Array:
-        """Where solves start, in the type they are computed in."""
-        return self.x0
-
-    @property
-    def x0(self) -> jax.Array:
-        """The problem's y0, once per point; in the precision of the solve, which what clients remember has too."""
-        return jnp.tile(self.problem.start_below, self.copies)
+        # The problem's y0, once per point; in the precision of the solve, which what clients remember has too.
+        self.x0 = self.start = jnp.tile(problem.start_below, self.copies)
 
     def value(self, y: jax.Array, batch: PyTree) -> jax.Array:
         """Return the sum over the points of the lower loss of one batch."""
@@ -68,7 +149,6 @@ class LowerLevel:
             gradient = jax.grad(lambda y: self._loss(x, y, batch))
 
             def step(t: Any, y: jax.Array) -> jax.Array:
-                del t
                 y = found.project(y)
                 return y - stepsize * gradient(y)
 
@@ -113,12 +193,10 @@ class LowerSets:
 
     def project(self, i: Any, y: jax.Array) -> jax.Array:
         """Project each point's y onto its own Y(x)."""
-        del i
         return y if self.free else self._each(lambda found, y: found.project(y), y).ravel()
 
     def violation(self, i: Any, y: jax.Array) -> jax.Array:
         """Return the largest violation over the points."""
-        del i
         return jnp.zeros((), y.dtype) if self.free else jnp.max(self._each(lambda found, y: found.violation(y), y))
 
     def _each(self, function: Callable, y: jax.Array) -> jax.Array:

@@ -100,10 +100,8 @@ class Questions:
         """Return what is monitored on the test batch, at a flat x, and a flat y where there is one lower level for all."""
         if self.test is None:
             return {}
-        trees = [layout.unravel(part) for layout, part in zip(self.layouts.values(), point, strict=False)]
-        loss: Callable[..., jax.Array] = self.value
-        metrics = {name: jnp.asarray(metric(*trees, self.test)) for name, metric in self.metrics}
-        return {"test_loss": loss(*point, self.test)} | metrics
+        metrics = {name: jnp.asarray(metric(*self.trees(*point), self.test)) for name, metric in self.metrics}
+        return {"test_loss": self.value(*point, self.test)} | metrics
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array | None]]:
         """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it, if any.
@@ -144,7 +142,6 @@ class Questions:
 
     def constants_at(self, x: np.ndarray) -> vi.Constants | None:
         """Return mu and L of the lower level near a flat x; None where there is no lower level."""
-        del x
         return None
 
     def check_curvature(self) -> None:
@@ -165,5 +162,4 @@ class Questions:
 
     def lower_empty(self, x: jax.Array) -> bool:
         """Tell whether Y(x) is empty."""
-        del x
         return False

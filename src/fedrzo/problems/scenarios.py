@@ -1,5 +1,6 @@
-"""Problems with a lower level for each scenario: the scenarios, the map of each, and its constants, measured by every client."""
+"""Problems with a lower level for each scenario: the scenarios, the map of each, its constants, measured and checked."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import vi
-from fedrzo.problems.hierarchical import Hierarchical
-from fedrzo.problems.inputs import Data, PyTree
+from fedrzo import sets, vi
+from fedrzo.errors import InputError, warn
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.inputs import Data, PyTree, one_sample
+from fedrzo.problems.lower_level import Hierarchical
+from fedrzo.support.arguments import call_user
 from fedrzo.support.pytrees import index
 from fedrzo.vi.spectrum import DENSE, at_point, largest_eigenvalue
 
@@ -18,6 +22,8 @@ WORK = 2e8  # multiplications, or so, that a measurement may take; they decide h
 EACH = 1000  # multiplications that a scenario takes beside those that grow with y
 FEWEST = 8  # scenarios of a client that are measured, where it has as many
 AT_A_TIME = 128  # scenarios measured together; bounds the memory that their Jacobians take
+EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
+FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
 POWER = 40  # steps of power iteration that rank scenarios, where a Jacobian is too large to be formed
 
 
@@ -70,6 +76,35 @@ class WithMap(Hierarchical):
 
         return Scenarios(fetch, owner, (clients / sizes)[owner])
 
+    def check_map(self) -> None:
+        """Refuse a map that cannot be differentiated, or that does not return one number for each entry of y."""
+        x, y = self.trees(jnp.asarray(self.x0), jnp.asarray(self.y0))
+        if is_blackbox(self.map_fn):
+            raise InputError("map: found a black box; its derivatives are needed, so write it with jax.numpy")
+        traced = functools.partial(jax.eval_shape, self.map_fn)
+        found = call_user(traced, "map", "map(x, y, xi)", x, y, self.alone(one_sample(self.data)))
+        shapes, wanted = (jax.tree.map(lambda leaf: jnp.shape(leaf), tree) for tree in (found, y))
+        if shapes != wanted:
+            raise InputError(f"map: found {shapes} for a y of {wanted}; it must return one number for each entry of y")
+
+    def check_monotone(self, measured: vi.Constants, lower_set: sets.Set) -> None:
+        """Warn of a map that is not strongly monotone; refuse it on an unbounded Y, where it may have no solution at all."""
+        if measured.mu <= 0 and _is_unbounded(lower_set, self.lower_layout.size):
+            raise InputError(
+                f"lower_constraint: Y is unbounded and the map's measured modulus is {measured.mu:.3g}: there may be no lower "
+                "solution; bound Y, or make the map strongly monotone"
+            )
+        if measured.mu <= 0:
+            warn(
+                f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}); lower solutions may not be "
+                "unique, and their error has no bound"
+            )
+        elif self.modulus is not None and self.modulus > measured.mu * (1 + 1e-6):
+            warn(
+                f"modulus: found {self.modulus:.4g}, but measured {measured.mu:.4g} on samples; bounds on the lower level's "
+                "error are too small"
+            )
+
 
 class Measured(NamedTuple):
     """What a measurement found."""
@@ -86,6 +121,15 @@ class Measured(NamedTuple):
     def overall(self) -> vi.Constants:
         """The least modulus and the largest Lipschitz constant of any client."""
         return vi.Constants(float(self.mu.min()), float(self.L.max()))
+
+    def check_nonempty(self, x: jax.Array) -> None:
+        """Refuse a Y that was found to be empty at x."""
+        if self.violation > EMPTY:
+            at_x = np.array2string(np.asarray(x), precision=4, threshold=8)
+            raise InputError(
+                f"lower_constraint: Y is empty (the nearest y breaks it by {self.violation:.3g}) at x = {at_x}; correct it, "
+                "start elsewhere, or give a lower_domain"
+            )
 
 
 def measure(problem: WithMap, x: Any = None) -> Measured:
@@ -192,3 +236,11 @@ def _map(y: jax.Array, problem: WithMap, x: jax.Array, xi: PyTree) -> jax.Array:
 @jax.jit
 def _scenario(problem: WithMap, row: jax.Array) -> PyTree:
     return problem.scenarios().fetch(row)
+
+
+def _is_unbounded(lower_set: sets.Set, size: int) -> bool:
+    """Tell whether projections of far points keep moving out, in some directions and their opposites."""
+    noise = np.random.default_rng(0).normal(size=(8, size))
+    rays = np.concatenate([noise, -noise]) / np.linalg.norm(noise, axis=1).max()
+    near, far = (np.array([lower_set.project(jnp.asarray(scale * ray)) for ray in rays]) for scale in (FAR, 2 * FAR))
+    return bool(np.max(np.linalg.norm(far - near, axis=1)) > 1e-3 * FAR)

@@ -9,7 +9,6 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.problems.inputs import PyTree
-from fedrzo.problems.map_checks import check_nonempty
 from fedrzo.problems.scenarios import measure
 from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.vi.base import Solver, reached
@@ -23,7 +22,7 @@ def try_solver(problem: TwoStage, solver: Solver) -> None:
     with problem.precision():
         x = problem.into_domain(problem.project(problem.start))
         measured = measure(problem, x)
-        check_nonempty(measured, x)
+        measured.check_nonempty(x)
         if problem.estimated:
             problem = copy.copy(problem)
             problem.take_constants(measured)

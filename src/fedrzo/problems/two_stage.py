@@ -11,9 +11,8 @@ from fedrzo import vi
 from fedrzo.data.client_data import CHUNK
 from fedrzo.errors import InputError
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss
-from fedrzo.problems.map_checks import EMPTY, check_map, check_monotone, check_nonempty
 from fedrzo.problems.questions import BY_CLIENTS
-from fedrzo.problems.scenarios import Measured, WithMap, hardest, measure
+from fedrzo.problems.scenarios import EMPTY, Measured, WithMap, hardest, measure
 from fedrzo.support.arguments import check_function, checked_signature
 from fedrzo.support.pytrees import replaced
 from fedrzo.vi.spectrum import DENSE, at_point
@@ -72,7 +71,7 @@ class TwoStage(WithMap):
         self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
         self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
         with self.precision():
-            check_map(self)
+            self.check_map()
             self.take_constants(measure(self) if self.estimated else None)
 
     def take_constants(self, measured: Measured | None) -> None:
@@ -208,10 +207,10 @@ class TwoStage(WithMap):
     def try_losses(self) -> float:
         """Look at the map, Y and the loss at x0, before the first round."""
         x, measured = self.into_domain(self.start), measure(self)
-        check_nonempty(measured, x)
+        measured.check_nonempty(x)
         xi = measured.worst[0][0]
         lower_set = self.lower_set_at(x, xi)
-        check_monotone(self, measured.overall, lower_set)
+        self.check_monotone(measured.overall, lower_set)
         trees = self.trees(x, lower_set.project(self.start_below))
         return check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
 

@@ -6,10 +6,8 @@ found and the mean one; it is at most twice `low` (plus noise), and equal to it 
 there the same holds the other way round.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -42,17 +40,17 @@ class Interval(NamedTuple):
         return f"[{self.low:.4g}, {self.high:.4g}]"
 
     @classmethod
-    def above(cls, largest: float, mean: float, noise: float = 0.0) -> Interval:
+    def above(cls, largest: float, mean: float, noise: float = 0.0) -> Self:
         """Return the interval of a supremum from the largest and the mean of the values found, and their noise."""
         return cls(max(0.0, largest - noise), 2 * largest - mean + noise)
 
     @classmethod
-    def of_supremum(cls, values: Any) -> Interval:
+    def of_supremum(cls, values: Any) -> Self:
         """Return the interval of a supremum from values at some points."""
         return cls.above(float(np.max(values)), float(np.mean(values)))
 
     @classmethod
-    def of_infimum(cls, values: Any) -> Interval:
+    def of_infimum(cls, values: Any) -> Self:
         """Return the interval of an infimum that is not negative."""
         least = float(np.min(values))
         return cls(max(0.0, 2 * least - float(np.mean(values))), least)

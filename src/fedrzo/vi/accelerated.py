@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
 from fedrzo.support.fields import checked
-from fedrzo.vi.base import Map, Solution, Solver, answer, optional, optional_whole, reached, residual_of_step
+from fedrzo.vi.base import Map, Solution, Solver, answer, foresee, optional, optional_whole, reached
 
 # A guess must bring the length of a step below this fraction of the shortest so far. So there are at most
 # log(1/tolerance)/log(1/0.9) accepted guesses, and between them plain extragradient steps, with their own guarantee.
@@ -81,9 +81,8 @@ class Accelerated(Solver):
     def _step(self, map: Map, set: Set, state: State) -> State:
         y, alpha = state.trial, state.alpha
         g = map(y)
-        ahead = set.project(y - alpha * g)
-        g_ahead = map(ahead)
-        state = _keep_best(state, ahead, residual_of_step(y, g, ahead, g_ahead, alpha))
+        ahead, g_ahead, residual = foresee(map, set, y, alpha, g)
+        state = _keep_best(state, ahead, residual)
         plain = set.project(y - alpha * g_ahead)
         move = plain - y
         length = jnp.linalg.norm(move)

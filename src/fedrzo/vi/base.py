@@ -1,6 +1,7 @@
 """What every solver of a lower-level variational inequality shares: its call, its answer, and how good the answer is."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -74,13 +75,17 @@ class Solver(Pytree):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def residual_of_step(y: jax.Array, g: jax.Array, ahead: jax.Array, g_ahead: jax.Array, alpha: Any) -> jax.Array:
-    """Return how far `ahead` = P(y - alpha g) is from solving: the norm of an element of G(ahead) + N_Y(ahead).
+def foresee(map: Map, set: Set, y: jax.Array, alpha: Any, g: Any = None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return P(y - alpha G(y)), the map there, and how far that point is from solving; g is G(y), where it is known.
 
-    By the projection's own optimality, (y - ahead)/alpha - g is normal to Y at `ahead`; adding G(ahead) gives the element.
-    The bound that follows, residual / mu, is sharper than (1 + L)/mu times the natural residual, and needs no L.
+    The last is the norm of an element of G + N_Y there: by the projection's own optimality, (y - ahead)/alpha - g is normal to
+    Y at `ahead`; adding G(ahead) gives the element. The bound that follows, residual / mu, is sharper than (1 + L)/mu times the
+    natural residual, and needs no L.
     """
-    return jnp.linalg.norm((y - ahead) / alpha - g + g_ahead)
+    g = map(y) if g is None else g
+    ahead = set.project(y - alpha * g)
+    g_ahead = map(ahead)
+    return ahead, g_ahead, jnp.linalg.norm((y - ahead) / alpha - g + g_ahead)
 
 
 def answer(y: jax.Array, residual: jax.Array, mu: Any, steps: Any) -> Solution:
@@ -99,22 +104,17 @@ def reached(y: jax.Array, residual: jax.Array, mu: Any, tolerance: Any) -> jax.A
     return ~(residual > tolerance * jnp.where(mu > 0, mu, 1) * jnp.maximum(1, jnp.linalg.norm(y)))
 
 
-def optional(value: Any, argument: str) -> Any:
-    """Return a positive number, or None; traced values are left alone."""
-    return _positive(value, argument, "a positive number", float)
-
-
-def optional_whole(value: Any, argument: str) -> Any:
-    """Return a positive whole number, or None; traced values are left alone."""
-    return _positive(value, argument, "a positive whole number", int)
-
-
-def _positive(value: Any, argument: str, wanted: str, kind: Callable[[Any], Any]) -> Any:
+def _positive(wanted: str, kind: Callable[[Any], Any], value: Any, argument: str) -> Any:
     if value is None or isinstance(value, jax.Array | jax.core.Tracer):
         return value
     if isinstance(value, bool | str) or np.ndim(value) != 0 or not 0 < value < np.inf or kind(value) != value:
         raise InputError(f"{argument}: found {value!r}; pass {wanted}, or None")
     return kind(value)
+
+
+# Checks of fields: each returns a positive number, or None; traced values are left alone.
+optional = functools.partial(_positive, "a positive number", float)
+optional_whole = functools.partial(_positive, "a positive whole number", int)
 
 
 def needed_tau(mu: Any, L: Any) -> Any:

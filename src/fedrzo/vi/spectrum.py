@@ -25,9 +25,9 @@ def measure(map: Callable[..., jax.Array], points: Any, *arguments: Any) -> Cons
     mu is the least eigenvalue of the Jacobian's symmetric part, L the Jacobian's norm. Of an affine map these are the
     constants themselves; of another one, mu can only be less elsewhere and L more. New arguments compile nothing new.
     """
-    one = _dense if len(points[0]) <= DENSE else _by_products
-    found = [one(map, y, arguments) for y in points]
-    return Constants(min(mu for mu, _ in found), max(L for _, L in found))
+    dense = len(points[0]) <= DENSE
+    found = [_at(map, y, *arguments) if dense else _by_products(map, y, arguments) for y in points]
+    return Constants(min(float(mu) for mu, _ in found), max(float(L) for _, L in found))
 
 
 @functools.partial(jax.jit, static_argnames="map")
@@ -59,11 +59,6 @@ def largest_eigenvalue(product: Callable[[jax.Array], jax.Array], like: jax.Arra
 
 
 _at = functools.partial(jax.jit, static_argnames="map")(at_point)
-
-
-def _dense(map: Any, y: jax.Array, arguments: tuple) -> Constants:
-    mu, L = _at(map, y, *arguments)
-    return Constants(float(mu), float(L))
 
 
 def _by_products(map: Any, y: jax.Array, arguments: tuple) -> Constants:

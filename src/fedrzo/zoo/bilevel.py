@@ -40,7 +40,6 @@ def logistic(y: jax.Array, images: jax.Array, labels: jax.Array) -> jax.Array:
 @knows(known_signs)
 def validation_loss(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
     """Section 5.2's upper loss; x enters through y alone."""
-    del x
     return logistic(y, *batch)
 
 
@@ -63,7 +62,6 @@ def descend_by_products(x: jax.Array, y: jax.Array, batch: Any, stepsize: Any, s
     gram = length * rows @ rows.T
 
     def step(t: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        del t
         margins, weights = carry
         pull = jax.nn.sigmoid(-margins)
         return keep * margins + gram @ pull, keep * weights + pull
@@ -74,7 +72,6 @@ def descend_by_products(x: jax.Array, y: jax.Array, batch: Any, stepsize: Any, s
 
 def linear_accuracy(x: jax.Array, y: jax.Array, test: Any) -> jax.Array:
     """The share of test images whose sign is right."""
-    del x
     images, labels = test
     return jnp.mean(jnp.sign(images @ y) == labels)
 

@@ -75,7 +75,6 @@ def total(y: jax.Array) -> jax.Array:
 
 def draw_demand(key: jax.Array, client_id: Any) -> jax.Array:
     """Draw a; the same law for all clients."""
-    del client_id
     return jax.random.uniform(key, (), float, *DEMAND)
 
 

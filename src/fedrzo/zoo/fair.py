@@ -39,13 +39,11 @@ class FairLoss:
 
     def known_labels(self, x: Parameters, samples: Any) -> tuple[Any, Any]:
         """Return the samples' classes, and those that there are weights for."""
-        del x
         return samples[2], np.arange(CLASSES)
 
 
 def network_accuracy(x: Parameters, y: jax.Array, test: Any) -> jax.Array:
     """The share of test images whose sign is right."""
-    del y
     (images, labels, _), _ = test
     return jnp.mean(jnp.sign(network(x, images)) == labels)
 

@@ -5,6 +5,7 @@ the objective, which average to it, and each keeps a constraint on x to itself w
 known, not proved.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -86,45 +87,31 @@ def _disc(x: jax.Array, share: Any) -> sets.Set:
     return sets.Intersection(sets.Ball(0.0, jnp.sqrt(9 + 0.1 * x[0])), sets.Polyhedron(rows, side))
 
 
-class Qpec:
-    """The data of qpec-100-1 (Jiang, Ralph: QPECgen); one instance, so all compare equal."""
-
-    def __init__(self) -> None:
-        with resources.files("fedrzo.zoo").joinpath("tables/qpec-100-1.npz").open("rb") as file:
-            stored = np.load(file, allow_pickle=False)
-            self.data = {name: stored[name] for name in stored.files}
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
+@functools.cache
+def qpec_data() -> dict[str, np.ndarray]:
+    """Return the data of qpec-100-1 (Jiang, Ralph: QPECgen)."""
+    with resources.files("fedrzo.zoo").joinpath("tables/qpec-100-1.npz").open("rb") as file:
+        stored = np.load(file, allow_pickle=False)
+        return {name: stored[name] for name in stored.files}
 
 
-class QpecLoss(Qpec):
-    """The quadratic objective."""
-
-    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Return its value."""
-        d = self.data
-        quadratic = 0.5 * x @ (d["Pxx"] @ x) + 0.5 * y @ (d["Pyy"] @ y) + x @ (d["Pxy"] @ y)
-        return quadratic + d["c"] @ x + d["d"] @ y
+def qpec_loss(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the quadratic objective."""
+    d = qpec_data()
+    quadratic = 0.5 * x @ (d["Pxx"] @ x) + 0.5 * y @ (d["Pyy"] @ y) + x @ (d["Pxy"] @ y)
+    return quadratic + d["c"] @ x + d["d"] @ y
 
 
-class QpecMap(Qpec):
-    """The lower level: a linear complementarity problem."""
-
-    def __call__(self, x: jax.Array, y: jax.Array, share: Any) -> jax.Array:
-        """Return N x + M y + q."""
-        return self.data["N"] @ x + self.data["M"] @ y + self.data["q"]
+def qpec_map(x: jax.Array, y: jax.Array, share: Any) -> jax.Array:
+    """Return N x + M y + q, of which the lower level is the linear complementarity problem."""
+    return qpec_data()["N"] @ x + qpec_data()["M"] @ y + qpec_data()["q"]
 
 
 def qpec_100_1() -> TwoStage:
     """A generated LCP of 100 unknowns; two clients know one row of X each (MacMPEC; f* = 0.0990028)."""
-    map = QpecMap()
-    rows = [sets.Halfspace(row, -a) for row, a in zip(map.data["Ax"], map.data["a"], strict=True)]
+    rows = [sets.Halfspace(row, -a) for row, a in zip(qpec_data()["Ax"], qpec_data()["a"], strict=True)]
     x0 = np.random.default_rng(5).normal(size=5)
-    return _problem("qpec-100-1", QpecLoss(), map, x0, np.zeros(100), [*rows, sets.Reals()], POSITIVE)
+    return _problem("qpec-100-1", qpec_loss, qpec_map, x0, np.zeros(100), [*rows, sets.Reals()], POSITIVE)
 
 
 ENTRIES: dict[str, Entry] = {

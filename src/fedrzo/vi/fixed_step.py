@@ -1,4 +1,4 @@
-"""The projection method: the paper's Algorithm 5."""
+"""Methods of a fixed stepsize: the paper's Algorithm 5 and the extragradient method of Korpelevich (1976)."""
 
 import warnings
 from dataclasses import dataclass
@@ -10,17 +10,7 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
 from fedrzo.support.fields import checked
-from fedrzo.vi.base import (
-    Map,
-    Solution,
-    Solver,
-    answer,
-    needed_tau,
-    optional,
-    optional_whole,
-    reached,
-    residual_of_step,
-)
+from fedrzo.vi.base import Map, Solution, Solver, answer, foresee, needed_tau, optional, optional_whole, reached
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,16 +84,13 @@ class Projection(Solver):
         steps = self.count(mu, L, k)
         # Line 3; the last step apart, since its length tells the error.
         before = jax.lax.fori_loop(0, steps - 1, lambda t, y: self.advance(map, set, y, mu, L), y0)
-        g = map(before)
-        y = set.project(before - alpha * g)
-        return answer(y, residual_of_step(before, g, y, map(y), alpha), mu, steps)  # line 6
+        y, _, residual = foresee(map, set, before, alpha)
+        return answer(y, residual, mu, steps)  # line 6
 
     def _to_tolerance(self, map: Map, set: Set, y0: jax.Array, mu: Any, alpha: Any) -> Solution:
         def step(carry: Any) -> Any:
             t, y, g, _ = carry
-            ahead = set.project(y - alpha * g)
-            g_ahead = map(ahead)
-            return t + 1, ahead, g_ahead, residual_of_step(y, g, ahead, g_ahead, alpha)
+            return t + 1, *foresee(map, set, y, alpha, g)
 
         def unsolved(carry: Any) -> Any:
             t, y, _, residual = carry
@@ -111,4 +98,62 @@ class Projection(Solver):
 
         start = (jnp.int32(0), y0, map(y0), jnp.asarray(jnp.inf, y0.dtype))
         t, y, _, residual = jax.lax.while_loop(unsolved, step, start)
+        return answer(y, residual, mu, t)
+
+
+@dataclass(frozen=True, repr=False)
+class Extragradient(Solver):
+    """Half a step to foresee the map, then the step itself with the map found there: O(kappa) steps a digit.
+
+    Args:
+        stepsize: below 1/L; 1/(2 L) if not given.
+        tolerance: stop as soon as the error bound is below it.
+        steps: take exactly so many evaluations of the map instead; they come in pairs.
+        max_steps: give up after so many.
+    """
+
+    stepsize: float | None = checked(optional, default=None)
+    tolerance: float | None = checked(optional, default=1e-8)
+    steps: int | None = checked(optional_whole, default=None)
+    max_steps: int | None = checked(optional_whole, default=1_000_000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tolerance is None and self.steps is None:
+            raise InputError("solver: found neither tolerance nor steps; pass one of them")
+
+    def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
+        """Take one step: two evaluations of the map."""
+        alpha = self.alpha(L)
+        return set.project(y - alpha * foresee(map, set, y, alpha)[1])
+
+    def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
+        """Return the stepsize, and half as many steps as evaluations of the map."""
+        return self.alpha(L), max((self.steps or 0) // 2, 1)
+
+    def longest(self, mu: float, L: float) -> tuple[str, float]:
+        """Return the stepsize below which the method converges."""
+        return "1/L", 1 / L
+
+    def alpha(self, L: Any) -> Any:
+        """Return the stepsize in use."""
+        return 0.5 / L if self.stepsize is None else self.stepsize
+
+    def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
+        """See `Solver.solve`. The answer is the last foreseen point, which lies in Y and whose residual is known."""
+        alpha = self.alpha(L)
+
+        def step(carry: Any) -> Any:
+            t, y, *_ = carry
+            ahead, g_ahead, residual = foresee(map, set, y, alpha)
+            return t + 2, set.project(y - alpha * g_ahead), ahead, residual
+
+        def unsolved(carry: Any) -> Any:
+            t, _, y, residual = carry
+            if self.steps is not None:
+                return t < self.steps
+            return ~reached(y, residual, mu, self.tolerance) & (t < self.max_steps)
+
+        start = (jnp.int32(0), y0, y0, jnp.asarray(jnp.inf, y0.dtype))
+        t, _, y, residual = jax.lax.while_loop(unsolved, step, start)
         return answer(y, residual, mu, t)
