@@ -201,8 +201,8 @@ def test_an_end_that_is_worse_than_the_start_is_said(worse, tmp_path):
     for shown in (repr(worse), repr(loaded)):
         assert re.search(f"\n  note +{re.escape(note)}$", shown)
     assert note in worse._repr_html_()
-    [found] = find(tmp_path / "run")
-    assert found.record.notes == [f"run: {note}"]
+    [record] = find(tmp_path / "run").values()
+    assert record.notes == [f"run: {note}"]
 
 
 def test_it_is_on_screen_and_in_the_report(worse, tmp_path, capsys):
@@ -219,11 +219,9 @@ def test_it_is_on_screen_and_in_the_report(worse, tmp_path, capsys):
     assert "(2 of 3 worse than the start)" in repr(Sweep([{}], [several]))
     for i, result in enumerate(several):
         result.save(tmp_path / "b" / f"seed-{i}")
-    [found] = find(tmp_path)
-    assert found.record.notes == [f"b: 2 of 3 runs: {worse.notes[0]}"]
-    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render(
-        [found._replace(record=dataclasses.replace(found.record, figures=[]))]
-    )
+    [record] = find(tmp_path).values()
+    assert record.notes == [f"b: 2 of 3 runs: {worse.notes[0]}"]
+    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render({tmp_path: dataclasses.replace(record, figures=[])})
 
 
 def test_what_is_no_worse_is_not_said():

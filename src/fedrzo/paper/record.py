@@ -114,8 +114,12 @@ class Record:
         if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
             raise InputError(f"report: {path} is not of format {FORMAT}; make it anew with fedrzo reproduce --out")
         kinds: dict[str, Any] = {"settings": Setting, "tables": Table, "claims": Claim}
-        items = {name: [kind(**item) for item in table[name]] for name, kind in kinds.items()}
-        return cls(**{**table, **items, "figures": [_figure(item) for item in table["figures"]]})
+        try:
+            items = {name: [kind(**item) for item in table[name]] for name, kind in kinds.items()}
+            return cls(**{**table, **items, "figures": [_figure(item) for item in table["figures"]]})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"not a whole record ({type(error).__name__}: {error})"
+            raise InputError(f"report: {path} is {reason}; make it anew with fedrzo reproduce --out") from None
 
 
 def _figure(table: dict[str, Any]) -> Curves | Surface:
