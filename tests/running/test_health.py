@@ -20,7 +20,7 @@ from fedrzo.paper.report.find import find
 from fedrzo.paper.report.page import render
 from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
-from fedrzo.running.experiment import Outcome, tasks
+from fedrzo.running.experiment import tasks
 from fedrzo.running.health import ROWS, Runaway, warn_of_long_steps, worse_end
 from fedrzo.running.search import FINE, LANES, NEAR, Search
 from fedrzo.running.spec import Spec
@@ -207,12 +207,12 @@ def test_an_end_that_is_worse_than_the_start_is_said(worse, tmp_path):
 
 def test_it_is_on_screen_and_in_the_report(worse, tmp_path, capsys):
     several = [worse, worse, dataclasses.replace(worse, notes=())]
-    output.report("one", [Outcome("A", [worse])], None, False)
+    output.report("one", {"A": [worse]}, None, False)
     assert capsys.readouterr().out.splitlines()[-1] == worse.notes[0]
-    output.report("two", [Outcome("A", [worse]), Outcome("B", several)], 3, False)
+    output.report("two", {"A": [worse], "B": several}, 3, False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [f"A: {worse.notes[0]}", f"B: 2 of 3 runs: {worse.notes[0]}"]
-    output.report("one", [Outcome("A", [worse])], None, True)
+    output.report("one", {"A": [worse]}, None, True)
     out, err = capsys.readouterr()
     assert set(json.loads(out)) == {"history"}
     assert err == f"{worse.notes[0]}\n"

@@ -8,7 +8,7 @@ import numpy as np
 from fedrzo.paper.record import Claim
 from fedrzo.results.figure import spent
 from fedrzo.results.history import History
-from fedrzo.results.statistics import confidence_band
+from fedrzo.results.text import confidence_band
 
 UPPER = "upper evaluations"
 COSTS = {"evaluations": "loss evaluations", UPPER: "upper-level evaluations"}

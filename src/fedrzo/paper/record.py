@@ -1,14 +1,12 @@
 """What an experiment leaves behind: curves, surfaces, tables, claims and settings, in one JSON file that a report is made of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -100,7 +98,7 @@ class Record:
         return {"format": FORMAT, **vars(self), **plain, "figures": figures}
 
     @classmethod
-    def load(cls, folder: str | Path) -> Record:
+    def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote."""
         path = Path(folder) / FILE
         try:

@@ -55,16 +55,9 @@ def write(folder: str | Path, out: str | Path | None = None) -> Report:
     check_writable(path.parent, "--out")
     text = render(found).encode()
     write_file(path, text)
-    records = list(found.values())
-    return Report(
-        path,
-        len(text),
-        [record.name for record in records],
-        sum(len(record.figures) for record in records),
-        sum(len(record.tables) for record in records),
-        _verdicts(records, own=False),
-        _verdicts(records, own=True),
-    )
+    figures, tables = (sum(len(getattr(record, part)) for record in found.values()) for part in ("figures", "tables"))
+    names = [record.name for record in found.values()]
+    return Report(path, len(text), names, figures, tables, *_verdicts(found.values()))
 
 
 def render(found: dict[Path, Record]) -> str:
@@ -77,15 +70,16 @@ def render(found: dict[Path, Record]) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     scripts = {"library": _library(), "code": (home / "page.js").read_text(encoding="utf-8")}
-    view: dict[str, Any] = page(found, _verdicts(found.values(), own=False), _verdicts(found.values(), own=True))
+    view: dict[str, Any] = page(found, *_verdicts(found.values()))
     style = (home / "page.css").read_text(encoding="utf-8")
     hashes = " ".join(_hash(script) for script in scripts.values())
     return templates.get_template("page.html").render(**view, **scripts, style=style, hashes=hashes)
 
 
-def _verdicts(records: Iterable[Record], own: bool) -> dict[str, int]:
-    counts = Counter(VERDICTS[claim.holds] for record in records for claim in record.claims if claim.own == own)
-    return {kind: counts[kind] for kind in VERDICTS.values()}
+def _verdicts(records: Iterable[Record]) -> list[dict[str, int]]:
+    """Return how many of the paper's claims, and of our own questions, got each verdict."""
+    counts = Counter((claim.own, VERDICTS[claim.holds]) for record in records for claim in record.claims)
+    return [{kind: counts[own, kind] for kind in VERDICTS.values()} for own in (False, True)]
 
 
 def _library() -> str:
