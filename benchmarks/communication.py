@@ -19,9 +19,7 @@ import numpy as np
 
 from fedrzo.compare.candidates import LOCAL_STEPS, Candidate, applicable
 from fedrzo.compare.contest import (
-    AT_PROJECTION,
-    CAP,
-    QUICK_CAP,
+    FEASIBLE,
     TUNING,
     Contest,
     budgets_for,
@@ -36,7 +34,7 @@ from fedrzo.results import plots
 from fedrzo.results.figure import NAMES, bytes_unit, prepare, spent
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
-from fedrzo.results.statistics import confidence_band
+from fedrzo.results.text import confidence_band
 from fedrzo.running.spec import slug
 from fedrzo.support.files import write_file
 from helpers import replay
@@ -56,7 +54,7 @@ def run(options: Options) -> dict[str, Any]:
     problem, seed, quick = options.problem, options.seed, options.quick
     made = options.make()
     entrants, refused = _entrants(problem, made)
-    contests, late = enter(entrants, made, QUICK_CAP if quick else CAP, seed)
+    contests, late = enter(entrants, made, quick, seed)
     budgets = budgets_for(contests, options.budget, quick)
     results: dict[str, list[Result]] = {}
     for contest in contests:
@@ -164,7 +162,7 @@ def _same(results: dict[str, list[Result]], problem: Any) -> dict[str, Any] | No
 def table(found: dict[str, Any]) -> list[list[str]]:
     """Return rows to print: a heading, then one per method."""
     target = "" if found["target"] is None else f" {found['target']:.4g}"
-    constrained = found["column"] == AT_PROJECTION
+    constrained = found["column"] == FEASIBLE
     loss, outside = NAMES.get(found["column"], "loss"), ["feasibility"] if constrained else []
     heads = [
         f"{loss}\nafter {found['evaluations']:,.0f} evaluations",

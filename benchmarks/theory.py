@@ -24,7 +24,7 @@ from fedrzo import theory
 from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
-from fedrzo.results.statistics import confidence_band
+from fedrzo.results.text import confidence_band
 from fedrzo.support.files import write_file
 from helpers import scaling, traces
 from helpers.averaging import QUICK_RUNS, directions

@@ -12,7 +12,7 @@ import fedrzo as fz
 from fedrzo.engines import loop
 from fedrzo.engines.messages import codec
 from fedrzo.engines.simulation import engine as simulation
-from fedrzo.engines.simulation.tally import Tally, halves, total
+from fedrzo.engines.simulation.compiled import Tally, halves, total
 from fedrzo.federation.protocol import Cost, step_name
 
 CLIENTS = 4

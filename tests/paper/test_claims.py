@@ -63,15 +63,15 @@ def test_more_local_steps_are_compared_at_equal_rounds_and_at_equal_evaluations(
 
 
 def test_limits():
-    assert claims.below("", "", np.array([0.1, 0.11, 0.12]), 0.2).holds is True
-    assert claims.below("", "", np.array([0.1, 0.11, 0.12]), 0.05).holds is False
-    assert claims.below("", "", np.array([0.1, 0.3]), 0.2).holds is None
-    assert claims.within("", "", np.array([0.01, -0.01, 0.02]), 0.1).holds is True
-    assert claims.within("", "", np.array([-0.5, -0.51, -0.52]), 0.1).holds is False
-    assert claims.within("", "", np.array([-0.5, 0.5]), 0.1).holds is None
-    large = claims.above("", "", np.array([0.1, 0.11, 0.12]), 0.05)
+    assert claims.between("", "", np.array([0.1, 0.11, 0.12]), (-math.inf, 0.2)).holds is True
+    assert claims.between("", "", np.array([0.1, 0.11, 0.12]), (-math.inf, 0.05)).holds is False
+    assert claims.between("", "", np.array([0.1, 0.3]), (-math.inf, 0.2)).holds is None
+    assert claims.between("", "", np.array([0.01, -0.01, 0.02]), (-0.1, 0.1)).holds is True
+    assert claims.between("", "", np.array([-0.5, -0.51, -0.52]), (-0.1, 0.1)).holds is False
+    assert claims.between("", "", np.array([-0.5, 0.5]), (-0.1, 0.1)).holds is None
+    large = claims.between("", "", np.array([0.1, 0.11, 0.12]), (0.05, math.inf))
     assert (large.holds, large.low < large.value < large.high) == (True, True)
     assert large.value == pytest.approx(0.11)
-    assert claims.above("", "", np.array([0.1, 0.11, 0.12]), 0.2).holds is False
-    assert claims.above("", "", np.array([0.3]), 0.2).holds is True
+    assert claims.between("", "", np.array([0.1, 0.11, 0.12]), (0.2, math.inf)).holds is False
+    assert claims.between("", "", np.array([0.3]), (0.2, math.inf)).holds is True
     assert claims.summary([claims.exact("x", "y", 1.0, False)])[1] == ["x", "1", "", "does not hold"]

@@ -13,7 +13,7 @@ from fedrzo.cli.main import main
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.paper.report import content
 from fedrzo.paper.report import page as report
-from fedrzo.results.statistics import confidence_band
+from fedrzo.results.text import confidence_band
 from records import HOSTILE, curves, history, record, surface, write_sample
 
 SPEC = """\

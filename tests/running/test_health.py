@@ -20,7 +20,7 @@ from fedrzo.paper.report.find import find
 from fedrzo.paper.report.page import render
 from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
-from fedrzo.running.experiment import Outcome, tasks
+from fedrzo.running.experiment import tasks
 from fedrzo.running.health import ROWS, Runaway, warn_of_long_steps, worse_end
 from fedrzo.running.search import FINE, LANES, NEAR, Search
 from fedrzo.running.spec import Spec
@@ -201,29 +201,27 @@ def test_an_end_that_is_worse_than_the_start_is_said(worse, tmp_path):
     for shown in (repr(worse), repr(loaded)):
         assert re.search(f"\n  note +{re.escape(note)}$", shown)
     assert note in worse._repr_html_()
-    [found] = find(tmp_path / "run")
-    assert found.record.notes == [f"run: {note}"]
+    [record] = find(tmp_path / "run").values()
+    assert record.notes == [f"run: {note}"]
 
 
 def test_it_is_on_screen_and_in_the_report(worse, tmp_path, capsys):
     several = [worse, worse, dataclasses.replace(worse, notes=())]
-    output.report("one", [Outcome("A", [worse])], None, False)
+    output.report("one", {"A": [worse]}, None, False)
     assert capsys.readouterr().out.splitlines()[-1] == worse.notes[0]
-    output.report("two", [Outcome("A", [worse]), Outcome("B", several)], 3, False)
+    output.report("two", {"A": [worse], "B": several}, 3, False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [f"A: {worse.notes[0]}", f"B: 2 of 3 runs: {worse.notes[0]}"]
-    output.report("one", [Outcome("A", [worse])], None, True)
+    output.report("one", {"A": [worse]}, None, True)
     out, err = capsys.readouterr()
     assert set(json.loads(out)) == {"history"}
     assert err == f"{worse.notes[0]}\n"
     assert "(2 of 3 worse than the start)" in repr(Sweep([{}], [several]))
     for i, result in enumerate(several):
         result.save(tmp_path / "b" / f"seed-{i}")
-    [found] = find(tmp_path)
-    assert found.record.notes == [f"b: 2 of 3 runs: {worse.notes[0]}"]
-    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render(
-        [found._replace(record=dataclasses.replace(found.record, figures=[]))]
-    )
+    [record] = find(tmp_path).values()
+    assert record.notes == [f"b: 2 of 3 runs: {worse.notes[0]}"]
+    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render({tmp_path: dataclasses.replace(record, figures=[])})
 
 
 def test_what_is_no_worse_is_not_said():

@@ -10,7 +10,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo.engines.simulation import engine as simulation
-from fedrzo.results.statistics import confidence_band
+from fedrzo.results.text import confidence_band
 from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.support.columns import COLUMNS
 from fedrzo.zoo import toys

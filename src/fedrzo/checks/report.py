@@ -1,9 +1,7 @@
 """What a check found: one finding per line, in words and as data."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 from fedrzo.errors import InputError
 
@@ -25,7 +23,7 @@ class Finding:
         return f"{self.level:7}  {self.about}: {self.text}"
 
     @classmethod
-    def of_message(cls, level: str, message: str, about: str, error: Exception | None = None) -> Finding:
+    def of_message(cls, level: str, message: str, about: str, error: Exception | None = None) -> Self:
         """Return a finding from a line such as `loss: found nan at x0; ...`, or from one that names no argument."""
         argument, colon, text = " ".join(message.split()).partition(": ")
         if not colon or len(argument.split()) > 4:
@@ -87,10 +85,4 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "ok": self.ok,
-            "problem": self.problem,
-            "method": self.method,
-            "rounds": self.rounds,
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
+        return {"ok": self.ok, **vars(self), "findings": [finding.to_dict() for finding in self.findings]}

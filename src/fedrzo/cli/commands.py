@@ -13,7 +13,8 @@ from typer.core import TyperCommand
 from fedrzo.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from fedrzo.running.experiment import Outcome, Task
+    from fedrzo.results.result import Result
+    from fedrzo.running.experiment import Task
     from fedrzo.running.spec import Spec
 
 Settings = Annotated[
@@ -51,7 +52,7 @@ def note(text: str, quiet: bool) -> None:
 
 def execute(
     tasks: list[Task], seeds: int | None, out: Path | None, resume: bool, quiet: bool, spec: Spec | None = None
-) -> list[Outcome]:
+) -> dict[str, list[Result]]:
     """Run tasks, draw the figure, and say how to go on where a run is interrupted."""
     from fedrzo.running import experiment as experiments
 

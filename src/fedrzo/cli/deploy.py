@@ -75,8 +75,8 @@ def local(
 @app.command(cls=Command)
 def worker(socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where it listens.")]) -> None:
     """Run a node's worker, which keeps data and compiled code between messages."""
+    from fedrzo.deploy.node import work
     from fedrzo.deploy.processes import Stopped, ending_in_order
-    from fedrzo.deploy.worker import work
 
     try:
         with ending_in_order():

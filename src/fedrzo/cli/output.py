@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedrzo.paper.record import Record
     from fedrzo.results.result import Result
-    from fedrzo.running.experiment import Outcome
 
 
-def report(title: str, outcomes: list[Outcome], seeds: int | None, as_json: bool) -> None:
-    """Print the outcomes of some tasks: a row for each, with the loss at the end and what it cost.
+def report(title: str, outcomes: dict[str, list[Result]], seeds: int | None, as_json: bool) -> None:
+    """Print the results of some tasks, by label: a row for each, with the loss at the end and what it cost.
 
     As JSON, a single task gives `{"history": {column: [...]}}`, several give `{"variants": [{"label", "history"}, ...]}`;
     with seeds, `history` is a list of such histories.
     """
     notes = _notes(outcomes)
     if not as_json:
-        columns = _columns([result for outcome in outcomes for result in outcome.results])
-        rows = [[outcome.label, *(_cell(outcome.results, name) for name in columns)] for outcome in outcomes]
+        columns = _columns([result for results in outcomes.values() for result in results])
+        rows = [[label, *(_cell(results, name) for name in columns)] for label, results in outcomes.items()]
         print_rows(title, [["", *columns.values()], *rows])
         print(*notes, sep="\n", end="\n" * bool(notes))
         return
     print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr)
     entries = []
-    for outcome in outcomes:
-        histories = [result.history.to_dict() for result in outcome.results]
-        entries.append({"label": outcome.label, "history": histories[0] if seeds is None else histories})
+    for label, results in outcomes.items():
+        histories = [result.history.to_dict() for result in results]
+        entries.append({"label": label, "history": histories[0] if seeds is None else histories})
     print_json({"variants": entries} if len(entries) > 1 else {"history": entries[0]["history"]})
 
 
@@ -72,12 +71,12 @@ def print_rows(title: str, rows: list[list[str]]) -> None:
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
-def _notes(outcomes: list[Outcome]) -> list[str]:
+def _notes(outcomes: dict[str, list[Result]]) -> list[str]:
     """Return what the results say about their ends, one line each."""
     from fedrzo.results.text import together
 
-    notes = [(outcome.label, together([result.notes for result in outcome.results])) for outcome in outcomes]
-    return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes for text in texts]
+    notes = {label: together([result.notes for result in results]) for label, results in outcomes.items()}
+    return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes.items() for text in texts]
 
 
 def _finite(content: Any) -> Any:
@@ -109,7 +108,7 @@ def _cell(results: list[Result], name: str) -> str:
     import numpy as np
 
     from fedrzo.results.figure import bytes_unit
-    from fedrzo.results.statistics import mean_and_half
+    from fedrzo.results.text import mean_and_half
 
     def end(result: Result) -> float:
         last = result.history.last

@@ -52,11 +52,12 @@ def new(
 
 def check(file: File, settings: Settings = None, seed: Seed = None, rounds: Rounds = None, json: Json = False) -> None:
     """Look at the problem that a Python file defines, and explain what is found; exits with 2 on a problem."""
+    from fedrzo.checks import check
     from fedrzo.running.problem_file import UserFile
 
     with contextlib.redirect_stdout(sys.stderr):
         user = UserFile(file)
-        report = _located(user, _checked(user, *_stated(user, settings, rounds), seed or 0))
+        report = _located(user, check(user.problem, *_stated(user, settings, rounds), seed or 0))
     output.show(json, report.to_dict(), report)
     if not report.ok:
         raise typer.Exit(2)
@@ -75,6 +76,7 @@ def solve(
     json: Json = False,
 ) -> None:
     """Solve the problem that a Python file defines, after a look at it."""
+    from fedrzo.checks import check
     from fedrzo.running.experiment import Task, check_tasks
     from fedrzo.running.problem_file import UserFile
 
@@ -87,17 +89,11 @@ def solve(
             check_tasks([task], seeds, out, resume)
             note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
             if not unchecked and not resume:
-                _check_first(_checked(user, method, length, seed or 0), file, seeds, quiet)
+                _check_first(check(user.problem, method, length, seed or 0), file, seeds, quiet)
             outcomes = execute([task], seeds, out, resume, quiet)
     output.report(user.path.name, outcomes, seeds, json)
     if not json and seeds is None:
-        _print_point(outcomes[0].results[0])
-
-
-def _checked(user: UserFile, method: Any, rounds: int, seed: int) -> Report:
-    from fedrzo.checks import check
-
-    return check(user.problem, method, rounds, seed)
+        _print_point(outcomes[task.label][0])
 
 
 def _check_first(report: Report, file: str, seeds: int | None, quiet: bool) -> None:

@@ -4,12 +4,10 @@ Settings are equal where methods can be compared: local steps, batch size, smoot
 others are plain choices, not the authors', and are shown with the results.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from fedrzo import methods as m
 from fedrzo.errors import InputError
@@ -52,7 +50,7 @@ class Setting:
     batch_size: int  # samples per loss value
 
     @classmethod
-    def of(cls, problem: Problem) -> Setting:
+    def of(cls, problem: Problem) -> Self:
         """Read them off a problem."""
         sizes = [int(min(level.data.sizes)) for level in problem.stated if level.data.stored]
         return cls(problem, min([BATCH, *sizes]))

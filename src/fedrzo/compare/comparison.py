@@ -13,19 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrzo.compare.candidates import LOCAL_STEPS, SAME, Setting, applicable
-from fedrzo.compare.contest import (
-    AT_PROJECTION,
-    BUDGETS,
-    CAP,
-    QUICK_CAP,
-    TUNING,
-    Contest,
-    budgets_for,
-    distance,
-    enter,
-    judged_by,
-    rank,
-)
+from fedrzo.compare.contest import BUDGETS, FEASIBLE, TUNING, Contest, budgets_for, distance, enter, judged_by, rank
 from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
@@ -36,7 +24,7 @@ from fedrzo.support.files import write_file
 
 PROBLEM = "relu-digits"
 SEEDS = 5
-GAPS = {"loss": "loss above the least one found", AT_PROJECTION: "feasible loss above the least found"}
+GAPS = {"loss": "loss above the least one found", FEASIBLE: "feasible loss above the least found"}
 HIDES = 0.3  # of the first loss: a least loss above this hides what methods still gain
 FLOOR = 1e-6  # of what the best method gains
 PANEL = (4.4, 3.2)  # inches
@@ -64,8 +52,7 @@ def run(options: Options) -> dict[str, Any]:
     problem, seed, quick = options.problem, options.seed, options.quick
     made = options.make()
     candidates, refused = applicable(made)
-    cap = QUICK_CAP if quick else CAP
-    contests, late = enter(candidates, made, cap, seed)
+    contests, late = enter(candidates, made, quick, seed)
     refused |= late
     if not contests:
         raise InputError(f"problem: no method solves {problem!r}: {'; '.join(refused.values()) or 'none is known'}")
@@ -80,7 +67,7 @@ def run(options: Options) -> dict[str, Any]:
     column = judged_by(first)
     found = {
         "problem": problem, "column": column, "start": float(first[column][0]), "budget": budgets,
-        "seeds": options.all_seeds, "tuning_seed": seed + TUNING, "rounds_cap": cap,
+        "seeds": options.all_seeds, "tuning_seed": seed + TUNING, "rounds_cap": contests[0].cap,
         "local_steps": LOCAL_STEPS, "batch_size": Setting.of(made).batch_size,
         "methods": entries, "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
         "same": [{"name": name, "as": other} for name, other in SAME.items() if other in {e["name"] for e in entries}],
@@ -107,7 +94,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def _constrained(found: dict[str, Any]) -> bool:
-    return found["column"] == AT_PROJECTION
+    return found["column"] == FEASIBLE
 
 
 def remarks(found: dict[str, Any]) -> list[str]:

@@ -20,8 +20,8 @@ from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
 from fedrzo.results.figure import spent
 from fedrzo.results.history import History
-from fedrzo.results.statistics import confidence_band
 from fedrzo.results.sweep import Sweep
+from fedrzo.results.text import confidence_band
 from fedrzo.running.run import sweep
 
 ROUNDS, QUICK_ROUNDS = 300, 40  # of ten gradient steps a client: what the budget is by default
@@ -34,7 +34,7 @@ EXTENSIONS = 3  # of a grid
 ROUNDING = 1e-6  # of a round
 TUNING = 1_000  # added to the first seed: the seed that stepsizes are chosen with
 BUDGETS = ("evaluations", "bytes")
-AT_X, AT_PROJECTION = "loss", "loss_feasible"  # columns of a history
+AT_X, FEASIBLE = "loss", "loss_feasible"  # columns of a history
 
 
 @dataclasses.dataclass
@@ -116,7 +116,14 @@ class Contest:
 
     def merged(self) -> list[History]:
         """Return one history per seed with the rows of both runs: a short run is a prefix of a long one."""
-        return [_merge(pair) for pair in zip(*self.histories.values(), strict=True)]
+        merged = []
+        for pair in zip(*self.histories.values(), strict=True):
+            rows = {}
+            for columns in (history.to_dict() for history in pair):
+                for i, r in enumerate(columns["round"]):
+                    rows[r] = {name: values[i] for name, values in columns.items()}
+            merged.append(History({name: [rows[r][name] for r in sorted(rows)] for name in pair[0]}))
+        return merged
 
     def entry(self, budgets: dict[str, float]) -> dict[str, Any]:
         """Return what is reported."""
@@ -165,14 +172,16 @@ def read(history: History, budget: str, budgets: dict[str, float]) -> dict[str, 
 
 def judged_by(history: History) -> str:
     """Return the column that methods are compared by: the loss, at the projection of x where there are sets."""
-    return AT_PROJECTION if AT_PROJECTION in history else AT_X
+    return FEASIBLE if FEASIBLE in history else AT_X
 
 
-def enter(candidates: list[Candidate], problem: Problem, cap: int, seed: int) -> tuple[list[Contest], dict[str, str]]:
+def enter(
+    candidates: list[Candidate], problem: Problem, quick: bool, seed: int
+) -> tuple[list[Contest], dict[str, str]]:
     """Try each method for a few rounds; return who takes part, and who learned only now that the problem is not for it."""
     contests, refused = [], {}
     for candidate in candidates:
-        contest = Contest(candidate, problem, cap)
+        contest = Contest(candidate, problem, QUICK_CAP if quick else CAP)
         try:
             contest.trial(seed + TUNING)
             contests.append(contest)
@@ -191,15 +200,6 @@ def budgets_for(contests: list[Contest], budget: int | None, quick: bool) -> dic
         evaluations = max(HIERARCHICAL * evaluations, round((QUICK_LEAST if quick else LEAST) * costliest))
     sent = [evaluations / contest.per_round["evaluations"] * contest.per_round["bytes"] for contest in contests]
     return {"evaluations": evaluations, "bytes": round(float(np.median(sent)))}
-
-
-def _merge(pair: tuple[History, ...]) -> History:
-    rows: dict[int, dict] = {}
-    for history in pair:
-        columns = history.to_dict()
-        for i, r in enumerate(columns["round"]):
-            rows[r] = {name: values[i] for name, values in columns.items()}
-    return History({name: [rows[r][name] for r in sorted(rows)] for name in pair[0]})
 
 
 def rank(loss: float | None) -> float:

@@ -9,6 +9,7 @@ from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
 from fedrzo.running.problem_file import UserFile, is_python
 from fedrzo.support.files import check_writable
+from fedrzo.support.numbers import check_counts
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,7 @@ class Options:
         self.check_seed()
         if self.budget is not None and self.budget < 1:
             raise InputError(f"--budget: found {self.budget}; pass a whole number of loss evaluations, at least 1")
-        if self.seeds < 1:
-            raise InputError(f"--seeds: found {self.seeds}; pass a whole number of at least 1")
+        check_counts(**{"--seeds": self.seeds})
         self.check_out()
 
     def make(self) -> Problem:

@@ -4,8 +4,6 @@ Everything is as on machines apart, but for the place: each node has its own key
 here is stopped here, whatever happens.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -15,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 import tomli_w
 
@@ -53,9 +51,21 @@ class LocalFederation:
         """Where the SuperLink listens."""
         return f"{HOST}:{self.port}"
 
-    def __enter__(self) -> LocalFederation:
+    def __enter__(self) -> Self:
         try:
-            self._begin()
+            self.processes.__enter__()
+            make_authority(self.credential(""))
+            self.connect(CONNECTION)
+            self.start_superlink()
+            nodes = range(len(self.settings))
+            for i in nodes:
+                make_node_key(self.credential(f"node-{i}"))
+                if self.warm:
+                    self.start_worker(i)
+            with ThreadPoolExecutor() as pool:  # each call of the command line takes a second or two
+                list(pool.map(self.register, nodes))
+            for i in nodes:
+                self.start_node(i)
         except BaseException:
             self.__exit__()
             raise
@@ -66,21 +76,6 @@ class LocalFederation:
         for left in self._sockets.iterdir():
             left.unlink()
         self._sockets.rmdir()
-
-    def _begin(self) -> None:
-        self.processes.__enter__()
-        make_authority(self.credential(""))
-        self.connect(CONNECTION)
-        self.start_superlink()
-        nodes = range(len(self.settings))
-        for i in nodes:
-            make_node_key(self.credential(f"node-{i}"))
-            if self.warm:
-                self.start_worker(i)
-        with ThreadPoolExecutor() as pool:  # each call of the command line takes a second or two
-            list(pool.map(self.register, nodes))
-        for i in nodes:
-            self.start_node(i)
 
     def credential(self, name: str) -> Path:
         """Return the place of a key or a certificate."""

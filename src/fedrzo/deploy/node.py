@@ -6,11 +6,14 @@ Messages are bytes (`fedrzo.engines.messages.wire`); an error in the user's code
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import secrets
+import sys
 import warnings
+from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +32,11 @@ from fedrzo.methods.base import Method
 from fedrzo.problems.start import check_start
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.problem_file import UserFile
-from fedrzo.support.files import write_file
+from fedrzo.support.files import check_writable, write_file
 from fedrzo.support.pytrees import on_host
 
 KEPT = 4  # experiments that a worker keeps at hand
+LONGEST = 100  # bytes of a Unix socket's name, on every system
 ROUNDS = 100  # whose step sizes a node looks at: it does not know how many will be run
 
 
@@ -60,8 +64,33 @@ class NodeServer:
         return self.sessions[name]
 
 
+def work(socket: Path) -> None:
+    """Answer messages until the process is ended: the warm worker beside a SuperNode, which keeps data and compiled code.
+
+    It listens on a Unix socket that only its owner can open, reads bytes and answers bytes, one message at a time.
+    """
+    if len(os.fsencode(socket)) > LONGEST:
+        raise InputError(f"socket: {socket} is too long a name; pass one of at most {LONGEST} bytes")
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+    mask = os.umask(0o177)  # only the owner may connect, from the first moment on
+    try:
+        listener = Listener(str(socket), "AF_UNIX")
+    finally:
+        os.umask(mask)
+    print(f"worker: listening on {socket}", file=sys.stderr, flush=True)
+    server = NodeServer()
+    try:
+        while True:
+            with contextlib.suppress(EOFError, ConnectionError), listener.accept() as line:
+                line.send_bytes(server.answer(*(line.recv_bytes() for _ in range(3))))
+    finally:
+        listener.close()
+        socket.unlink(missing_ok=True)
+
+
 def answer_once(request: bytes, common: bytes, own: bytes) -> bytes:
-    """Answer one message in a process that will not answer another."""
+    """Answer one message in a process that will not answer another: without a worker, Flower starts one for each."""
     return NodeServer().answer(request, common, own)
 
 
@@ -140,10 +169,7 @@ def state_folder(settings: parts.Settings) -> Path:
     """Return the folder in which a node keeps what it remembers: its setting `state`, or one in Flower's own."""
     home = os.environ.get("FLWR_HOME") or str(Path.home() / ".flwr")
     folder = Path(str(settings.get("state", Path(home) / "fedrzo"))).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"state: cannot write in {folder} ({error.strerror}); choose another folder") from None
+    check_writable(folder, "state")
     return folder
 
 

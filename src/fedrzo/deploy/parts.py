@@ -65,7 +65,7 @@ def outline(file: UserFile, clients: int) -> Problem:
     problem.test, problem.metrics = stand_in.test, stand_in.metrics
     problem.client_weights = np.full(clients, 1 / clients)
     problem.measured_gradients = 0  # what was measured of stand-in data is no part of a run
-    problem.sets = _public_sets(file)
+    problem.sets = _sets(file, None)
     return problem
 
 
@@ -112,27 +112,19 @@ def _sample_shape(data: Any) -> Any:
     return str(structure), [(leaf.shape[1:], str(leaf.dtype)) for leaf in map(np.asarray, leaves)]
 
 
-def _sets(file: UserFile, settings: Settings) -> sets.SetFamily:
-    function = getattr(file.module, "client_constraint", None)
-    if function is None:
-        return _public_sets(file)
-    with file.blame():
-        given = function(settings)
-    problem = file.problem
-    return set_family(given, problem.layout.unravel(problem.x0), 1)
-
-
-def _public_sets(file: UserFile) -> sets.SetFamily:
-    """Return the set that the file gives to all clients alike; none where each client has its own."""
-    family = file.problem.sets
-    if hasattr(file.module, "client_constraint"):
-        return sets.stack_sets([sets.Reals()])
-    if not family.identical:
+def _sets(file: UserFile, settings: Settings | None) -> sets.SetFamily:
+    """Return a node's own set, by its settings; to the server, without settings, what the file gives to all clients alike."""
+    own, problem = getattr(file.module, "client_constraint", None), file.problem
+    if own is None and not problem.sets.identical:
         raise InputError(
             f"{file.path.name}: the problem has one constraint per client; define client_constraint(settings), so that "
             "each node has its own and nobody else sees it"
         )
-    return family
+    if own is None or settings is None:
+        return problem.sets if own is None else sets.stack_sets([sets.Reals()])
+    with file.blame():
+        given = own(settings)
+    return set_family(given, problem.layout.unravel(problem.x0), 1)
 
 
 def weights_of(problem: Problem, samples: Sequence[int | None]) -> np.ndarray:

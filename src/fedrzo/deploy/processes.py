@@ -1,7 +1,5 @@
 """Processes that are started together and stopped together: whatever happens, nothing is left running."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -12,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from fedrzo.errors import FedrzoError
 from fedrzo.support.extras import require
@@ -36,7 +34,7 @@ class Processes:
         self.running: dict[str, subprocess.Popen] = {}
         self._family: dict[int, Any] = {}  # all processes ever seen below ours, by number
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         self.logs.mkdir(parents=True, exist_ok=True)
         return self
 

@@ -18,8 +18,7 @@ def init(folder: Path, source: str | None = None) -> list[Path]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"DIR: {folder} is not empty; pass a new folder")
-    text = _template("problem.py") if source is None else UserFile(source).path.read_text()
-    clients, rounds = (3, ROUNDS) if source is None else _numbers(source)
+    text, clients, rounds = (_template("problem.py"), 3, ROUNDS) if source is None else _deployable(source)
     filled = {"@NAME@": _name(folder), "@CLIENTS@": str(clients), "@ROUNDS@": str(rounds)}
     files = {
         folder / "pyproject.toml": _template("app.toml"),
@@ -38,15 +37,15 @@ def init(folder: Path, source: str | None = None) -> list[Path]:
     return list(files)
 
 
-def _numbers(source: str) -> tuple[int, int]:
-    """Return how many clients and rounds a user's file speaks of, after a look at whether it can be deployed."""
+def _deployable(source: str) -> tuple[str, int, int]:
+    """Return a user's file and how many clients and rounds it speaks of, after a look at whether it can be deployed."""
     file = UserFile(source)
     for name in ("method", "client_data"):
         if not hasattr(file.module, name) and not (name == "client_data" and not hasattr(file.problem.data, "flat")):
             raise InputError(
                 f"{file.path.name}: does not define {name}; a deployed problem needs it: see docs/deploy.md"
             )
-    return file.problem.clients, file.rounds or ROUNDS
+    return file.path.read_text(), file.problem.clients, file.rounds or ROUNDS
 
 
 def _name(folder: Path) -> str:

@@ -1,13 +1,11 @@
 """What runs in the middle, inside a Flower ServerApp: it waits for the nodes, walks the method, and keeps the result."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from fedrzo.running.loggers import Row
 from fedrzo.running.problem_file import UserFile
 from fedrzo.running.run import run
 from fedrzo.support.files import check_writable, write_file
+from fedrzo.support.numbers import check_counts
 
 OUTCOME = "outcome.json"  # how a run ended, for those who started it
 
@@ -46,25 +45,20 @@ class Config:
     resume: bool
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Config:
+    def read(cls, given: Mapping[str, Any]) -> Self:
         """Read Flower's run configuration."""
         names = {field.name: field.name.replace("_", "-") for field in dataclasses.fields(cls)}
         missing = [flower for flower in names.values() if flower not in given]
         if missing:
             raise InputError(f"run config: {', '.join(missing)} missing; see [tool.flwr.app.config] in pyproject.toml")
         config = cls(**{name: given[flower] for name, flower in names.items()})
-        if isinstance(config.clients, bool) or not isinstance(config.clients, int) or config.clients < 1:
-            raise InputError(f"clients: found {config.clients!r}; pass a whole number of at least 1")
+        check_counts(clients=config.clients)
         return config
 
     @property
     def folder(self) -> Path:
         """Where the result and the checkpoint go."""
         return Path(self.out).expanduser() if self.out else Path("results") / self.experiment
-
-    def rules(self) -> Rules:
-        """Return what is refused, how long is waited, and how many may be missing."""
-        return Rules(self.timeout or None, self.min_clients, self.max_reply_ratio or None)
 
 
 def serve(grid: Any, run_config: Mapping[str, Any], problem: Path) -> Result:
@@ -89,7 +83,7 @@ def _solve(grid: Any, config: Config, file: UserFile) -> Result:
     shared = {"experiment": config.experiment, "seed": config.seed, "clients": config.clients}
     post = Post(grid, {**shared, "participants": config.clients_per_round or config.clients})
     problem.client_weights = _meet(post, config, problem)
-    engine = Flower(post, config.rules())
+    engine = Flower(post, Rules(config.timeout or None, config.min_clients, config.max_reply_ratio or None))
     if not config.resume:  # it begins anew, as its nodes do
         (config.folder / "checkpoint" / NAME).unlink(missing_ok=True)
     return run(

@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.federation.protocol import Cost
+from fedrzo.federation.protocol import Cost, PyTree
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 
-PyTree = Any
 RANDOM_ROUND = 2  # the stream of the run's key that the random synchronisation index is drawn from
 
 

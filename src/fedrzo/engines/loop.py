@@ -4,10 +4,6 @@ It is the reference that the simulation must agree with. Messages are turned int
 on the engines that leave the machine; but nothing is refused, and an error in a client's code is raised where it happens.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import jax
 
 from fedrzo.engines.base import Engine
@@ -16,24 +12,10 @@ from fedrzo.engines.messages.node import Memory, Node
 from fedrzo.engines.messages.receive import Intake
 from fedrzo.engines.messages.session import MessageSession
 from fedrzo.federation.catch_up import as_received
-from fedrzo.federation.protocol import private_key
+from fedrzo.federation.protocol import PyTree, private_key
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
-
-PyTree = Any
-
-
-class Loop(Engine):
-    """The reference engine."""
-
-    name = "loop"
-
-    def start(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
-    ) -> LoopSession:
-        """Prepare a run."""
-        return LoopSession(self.only(methods), jax.device_put(problem), keys[0], clients_per_round)
 
 
 class LoopSession(MessageSession):
@@ -67,3 +49,15 @@ class LoopSession(MessageSession):
         """Have clients remember what they did when a checkpoint was stored."""
         for node, memory in zip(self.nodes, memories, strict=True):
             node.memory[""] = Memory(on_host(memory))
+
+
+class Loop(Engine):
+    """The reference engine."""
+
+    name = "loop"
+
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> LoopSession:
+        """Prepare a run."""
+        return LoopSession(self.only(methods), jax.device_put(problem), keys[0], clients_per_round)

@@ -1,7 +1,6 @@
 """How claims are judged: paired differences over seeds, with a 95 % confidence interval, at equal cost where that matters."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from fedrzo.paper.record import Claim
 from fedrzo.results.figure import spent
 from fedrzo.results.history import History
-from fedrzo.results.statistics import confidence_band
+from fedrzo.results.text import confidence_band
 
 UPPER = "upper evaluations"
 COSTS = {"evaluations": "loss evaluations", UPPER: "upper-level evaluations"}
@@ -31,9 +30,9 @@ def common_budget(groups: Sequence[Sequence[History]], name: str) -> float:
     return float(min(cost(history, name)[-1] for histories in groups for history in histories))
 
 
-def final(histories: Sequence[History], metric: str) -> np.ndarray:
-    """Return each run's metric at the end."""
-    return np.array([history[metric][-1] for history in histories])
+def final(histories: Sequence[History], metric: str, row: int = -1) -> np.ndarray:
+    """Return each run's metric at the end, or in another row."""
+    return np.array([history[metric][row] for history in histories])
 
 
 def smaller(text: str, measured: str, left: np.ndarray, right: np.ndarray, note: str = "", own: bool = False) -> Claim:
@@ -89,24 +88,10 @@ def _at_equal(groups: Mapping[int, Sequence[History]], metric: str, word: str, p
     )  # fmt: skip
 
 
-def below(text: str, measured: str, values: np.ndarray, limit: float) -> Claim:
-    """Judge "this number is at most so large" by the interval of its mean over seeds."""
-    return _between(text, measured, values, (-math.inf, limit))
-
-
-def above(text: str, measured: str, values: np.ndarray, limit: float) -> Claim:
-    """Judge "this number is larger than that" by the interval of its mean over seeds."""
-    return _between(text, measured, values, (limit, math.inf))
-
-
-def within(text: str, measured: str, values: np.ndarray, limit: float, note: str = "", own: bool = False) -> Claim:
-    """Judge "this number is between minus and plus so much" by the interval of its mean over seeds."""
-    return _between(text, measured, values, (-limit, limit), note, own)
-
-
-def _between(
+def between(
     text: str, measured: str, values: np.ndarray, limits: tuple[float, float], note: str = "", own: bool = False
 ) -> Claim:
+    """Judge "this number lies within these limits" by the interval of its mean over seeds."""
     mean, low, high = (float(part) for part in confidence_band(np.asarray(values, float)))
     outside = low > limits[1] or high < limits[0]
     holds = True if limits[0] <= low and high <= limits[1] else (False if outside else None)

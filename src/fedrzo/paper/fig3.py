@@ -28,26 +28,21 @@ def run(reproduction: Reproduction) -> Record:
     reproduction.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", MINUTES)
     groups: Groups = {}
     for neurons in NEURONS:
-        groups |= train(reproduction, neurons, rounds, seeds)
+        problem = relu.relu_cifar10(
+            CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data
+        )
+        method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], BATCH)
+        found = reproduction.histories(
+            f"{neurons} neurons", method, problem, rounds, seeds, max(2, rounds // 20), smoothing=list(SMOOTHINGS),
+            local_steps=list(LOCAL_STEPS),
+        )  # fmt: skip
+        groups |= {(neurons, *setting): runs for setting, runs in found.items()}
     figures = [
         Curves(f"{neurons} neurons (n = {neurons * (PIXELS + 1):,}), eta = {eta:g}",
                {f"H = {H}": groups[neurons, eta, H] for H in LOCAL_STEPS}, caption="Training loss over all data.")
         for neurons in NEURONS for eta in SMOOTHINGS
     ]  # fmt: skip
     return reproduction.record(TITLE, settings(reproduction, rounds), seeds, figures, claims=claims(groups))
-
-
-def train(reproduction: Reproduction, neurons: int, rounds: int, seeds: list[int]) -> Groups:
-    """Run all smoothings and local steps of one network."""
-    problem = relu.relu_cifar10(
-        CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data
-    )
-    method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], BATCH)
-    found = reproduction.histories(
-        f"{neurons} neurons", method, problem, rounds, seeds, max(2, rounds // 20), smoothing=list(SMOOTHINGS),
-        local_steps=list(LOCAL_STEPS),
-    )  # fmt: skip
-    return {(neurons, *setting): runs for setting, runs in found.items()}
 
 
 def claims(groups: Groups) -> list[Claim]:

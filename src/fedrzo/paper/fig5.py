@@ -1,7 +1,5 @@
 """The paper's Figure 5: fair classification by FedRZO_bl, a ReLU network against an adversary that weighs the classes."""
 
-import numpy as np
-
 from fedrzo.methods import FedRZObl, LocalSGD
 from fedrzo.paper.claims import UPPER, final, more_local_steps, smaller
 from fedrzo.paper.record import Claim, Curves, Record, Setting
@@ -37,17 +35,14 @@ def run(reproduction: Reproduction) -> Record:
 
 def claims(groups: Groups) -> list[Claim]:
     """Judge the figure, and what it is about: fairness."""
-    many = STEPS[-1]
-    first = np.array([history["test_loss"][0] for history in groups[many]])
-    worst = np.array([history["worst_class"][0] for history in groups[many]])
+    many, runs = STEPS[-1], groups[STEPS[-1]]
     found = [
         smaller(f"FedRZO_bl lowers the test loss of the minimax problem (H = {many})", "test loss at the end minus at the start",
-                final(groups[many], "test_loss"), first),
+                final(runs, "test_loss"), final(runs, "test_loss", 0)),
         smaller(f"It improves the worst class (H = {many})", "largest class error on test data, at the end minus at the start",
-                final(groups[many], "worst_class"), worst, own=True),
+                final(runs, "worst_class"), final(runs, "worst_class", 0), own=True),
     ]  # fmt: skip
-    found += more_local_steps(groups, "test_loss", costs=("evaluations", UPPER))
-    return found
+    return found + more_local_steps(groups, "test_loss", costs=("evaluations", UPPER))
 
 
 def settings(reproduction: Reproduction, rounds: int) -> list[Setting]:

@@ -13,6 +13,7 @@ from fedrzo.paper.record import Record, Setting
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.results.figure import Surface
+from fedrzo.running.health import losses_at
 
 TITLE = "An implicit function that is neither convex nor differentiable"
 MINUTES = (0.1, 0.1)  # quick and full, on two cores
@@ -39,15 +40,10 @@ def example() -> Bilevel:
     )  # fmt: skip
 
 
-@jax.jit
-def _values(problem: Bilevel, points: jax.Array) -> jax.Array:
-    return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)
-
-
 def values(problem: Bilevel, points: np.ndarray) -> np.ndarray:
     """Return f at each row, its lower level solved as in any run."""
     with problem.precision():
-        return np.asarray(_values(problem, jnp.asarray(points, float)))
+        return np.asarray(losses_at(problem, points))
 
 
 def run(reproduction: Reproduction) -> Record:

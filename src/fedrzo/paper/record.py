@@ -1,14 +1,12 @@
 """What an experiment leaves behind: curves, surfaces, tables, claims and settings, in one JSON file that a report is made of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -100,7 +98,7 @@ class Record:
         return {"format": FORMAT, **vars(self), **plain, "figures": figures}
 
     @classmethod
-    def load(cls, folder: str | Path) -> Record:
+    def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote."""
         path = Path(folder) / FILE
         try:
@@ -114,8 +112,12 @@ class Record:
         if not isinstance(table, dict) or table.pop("format", None) != FORMAT:
             raise InputError(f"report: {path} is not of format {FORMAT}; make it anew with fedrzo reproduce --out")
         kinds: dict[str, Any] = {"settings": Setting, "tables": Table, "claims": Claim}
-        items = {name: [kind(**item) for item in table[name]] for name, kind in kinds.items()}
-        return cls(**{**table, **items, "figures": [_figure(item) for item in table["figures"]]})
+        try:
+            items = {name: [kind(**item) for item in table[name]] for name, kind in kinds.items()}
+            return cls(**{**table, **items, "figures": [_figure(item) for item in table["figures"]]})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"not a whole record ({type(error).__name__}: {error})"
+            raise InputError(f"report: {path} is {reason}; make it anew with fedrzo reproduce --out") from None
 
 
 def _figure(table: dict[str, Any]) -> Curves | Surface:

@@ -8,8 +8,7 @@ import numpy as np
 
 from fedrzo.errors import InputError, nearest
 from fedrzo.results.history import History
-from fedrzo.results.statistics import confidence_band
-from fedrzo.results.text import AT_FEASIBLE
+from fedrzo.results.text import AT_FEASIBLE, confidence_band
 
 # After Okabe and Ito, told apart with any colour vision; yellow and sky blue are darkened, so that each has a contrast of
 # three to one on white. Seven colours and four styles repeat only after 28 curves.
@@ -82,11 +81,6 @@ class Picture:
     axes: list[Axis]  # the costs
     curves: list[Curve]  # what is drawn
     limits: tuple[float, float] | None  # of the metric's axis, where some curves leave the picture; else None
-
-    @property
-    def metric_label(self) -> str:
-        """The title of the metric's axis."""
-        return f"{self.metric}, log scale" if self.log else self.metric
 
     @property
     def log_span(self) -> tuple[float, float]:

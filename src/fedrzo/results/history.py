@@ -1,10 +1,9 @@
 """`History`: what was monitored and what it cost, row by row; stored as CSV."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -72,7 +71,7 @@ class History:
             writer.writerows(zip(*self._columns.values(), strict=True))
 
     @classmethod
-    def read(cls, path: Path) -> History:
+    def read(cls, path: Path) -> Self:
         """Read what `write` wrote."""
         with path.open(newline="") as file:
             names, *rows = list(csv.reader(file))

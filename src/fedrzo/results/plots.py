@@ -53,7 +53,7 @@ def draw(picture: Picture, panel: tuple[float, float] = PANEL) -> Any:
     for i, axes in enumerate(panels):
         _draw(axes, picture, i)
     _scale_metric(panels[0], picture)
-    panels[0].set_ylabel(picture.metric_label, parse_math=False)
+    panels[0].set_ylabel(picture.metric + ", log scale" * picture.log, parse_math=False)
     means = panels[0].lines[: len(labels)]
     legend = figure.legend(means, [""] * len(labels), loc="outside upper center", ncols=columns, frameon=False)
     for text, label in zip(legend.get_texts(), labels, strict=True):

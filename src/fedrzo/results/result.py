@@ -1,27 +1,56 @@
-"""`Result`: what a run returns, and how it is kept. Files are CSV, npz and TOML, all open formats."""
-
-from __future__ import annotations
+"""`Result`: what a run returns, kept as CSV, npz and TOML, all open formats; `Tuning`: how its stepsize was found."""
 
 import dataclasses
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tomli_w
 
 from fedrzo.engines.messages.receive import Event
 from fedrzo.errors import InputError
+from fedrzo.federation.protocol import Cost
 from fedrzo.problems.questions import BY_CLIENTS
 from fedrzo.results import plots, text
 from fedrzo.results.figure import bytes_unit
 from fedrzo.results.history import History
-from fedrzo.results.tuning import Tuning
 from fedrzo.support.columns import COLUMNS
 from fedrzo.support.extras import require
 from fedrzo.support.files import write_folder
 from fedrzo.support.pytrees import read_trees, write_trees
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A stepsize that was tried."""
+
+    stepsize: float  # the candidate
+    rounds: int  # how long it ran
+    loss: float  # the clients' mean with the Moreau terms after that; the mean over keys, infinite where x was lost
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a search found and what it cost."""
+
+    stepsize: float  # the answer
+    theory: float  # where the search started: the theory's stepsize, with a Lipschitz constant from slopes at x0
+    loss: float  # at x0, as trials are judged
+    trials: tuple[Trial, ...]  # in the order in which they were made
+    cost: Cost  # of the whole search; the run's history has it in all rows but the first
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        trials = [list(dataclasses.astuple(trial)) for trial in self.trials]
+        return {**dataclasses.asdict(self), "trials": trials, "cost": self.cost._asdict()}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned."""
+        trials = tuple(Trial(*entry) for entry in plain["trials"])
+        return cls(**{**plain, "trials": trials, "cost": Cost(**plain["cost"])})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +86,7 @@ class Result:
 
     @property
     def tuning(self) -> Tuning | None:
-        """How the stepsize was found (a `fedrzo.results.tuning.Tuning`), where it was `"auto"`; else None."""
+        """How the stepsize was found (a `fedrzo.results.result.Tuning`), where it was `"auto"`; else None."""
         return Tuning.from_dict(self.spec["tuning"]) if "tuning" in self.spec else None
 
     @property
@@ -105,7 +134,7 @@ class Result:
         write_folder(Path(folder), fill)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Result:
+    def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote."""
         folder = Path(folder)
         for name in ("history.csv", "arrays.npz", "spec.toml"):

@@ -9,7 +9,7 @@ import numpy as np
 from fedrzo.errors import InputError
 from fedrzo.results import plots, text
 from fedrzo.results.result import Result, constrained
-from fedrzo.results.statistics import confidence_band, mean_and_half
+from fedrzo.results.text import confidence_band, mean_and_half
 from fedrzo.support.extras import require
 
 

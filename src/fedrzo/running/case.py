@@ -16,7 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.methods.base import Method, functions, schedule_values
 from fedrzo.problems import captures
 from fedrzo.problems.base import Problem
-from fedrzo.results.tuning import Tuning
+from fedrzo.results.result import Tuning
 from fedrzo.running.loggers import Row
 from fedrzo.support.arguments import check_row_function, kind
 from fedrzo.support.pytrees import fingerprint

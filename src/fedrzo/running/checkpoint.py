@@ -1,12 +1,10 @@
 """Checkpoints: all that a run needs to go on after it was killed, in one npz file without pickles."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -37,7 +35,7 @@ class Checkpoint(NamedTuple):
         write_file(folder / NAME, buffer.getvalue())
 
     @classmethod
-    def read(cls, folder: Path) -> Checkpoint | None:
+    def read(cls, folder: Path) -> Self | None:
         """Return what is stored in a folder, or None if nothing is."""
         path = folder / NAME
         if not path.exists():

@@ -6,7 +6,7 @@ The TOML files in `specs` are the built-in ones; `fedrzo.running.spec` says how 
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedrzo.engines.base import Engine
 from fedrzo.errors import InputError
@@ -19,6 +19,7 @@ from fedrzo.running.checkpoint import refuse_stored
 from fedrzo.running.run import run, sweep
 from fedrzo.running.spec import Spec, slug
 from fedrzo.support.files import check_writable
+from fedrzo.support.numbers import check_counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +47,6 @@ class Task:
         return sweep(self.method, self.problem, self.rounds, chosen, **options).results[0]
 
 
-class Outcome(NamedTuple):
-    """What came of a task: one result, or one per seed."""
-
-    label: str
-    results: list[Result]
-
-
 def tasks(spec: Spec) -> list[Task]:
     """Return one task per variant, all of them built before any of them runs. Variants share equal problems."""
     problems: dict[str, Problem] = {}
@@ -74,8 +68,8 @@ def execute(
     resume: bool = False,
     progress: bool = True,
     spec: Spec | None = None,
-) -> list[Outcome]:
-    """Run tasks one after another, each with so many seeds, or once; each outcome is saved as soon as it is there.
+) -> dict[str, list[Result]]:
+    """Run tasks one after another, each with so many seeds, or once; return and save the results of each, by its label.
 
     The folder `out` gets results and checkpoints, from which `resume` goes on, and the spec that the tasks come from.
     """
@@ -83,16 +77,15 @@ def execute(
     check_tasks(tasks, seeds, folder, resume)
     if folder is not None and spec is not None and not resume:
         spec.write(folder / "spec.toml")
-    outcomes = []
+    outcomes = {}
     for i, task in enumerate(tasks):
         if progress and len(tasks) > 1:
             print(f"{task.label} ({i + 1} of {len(tasks)})", file=sys.stderr)
         checkpoint = None if folder is None else _checkpoint(folder, task)
-        results = task.run(seeds, progress=progress, checkpoint=checkpoint, resume=resume)
+        outcomes[task.label] = results = task.run(seeds, progress=progress, checkpoint=checkpoint, resume=resume)
         if checkpoint is not None:
             for seed, result in enumerate(results, task.seed):
                 result.save(checkpoint.parent if seeds is None else checkpoint.parent / f"seed-{seed}")
-        outcomes.append(Outcome(task.label, results))
     if folder is not None and spec is not None and resume:  # not sooner: the folder may be that of another experiment
         spec.write(folder / "spec.toml")
     return outcomes
@@ -103,17 +96,17 @@ def written(tasks: list[Task], spec: Spec | None) -> list[str]:
     return [*(["spec.toml"] if spec else []), *(f"{slug(task.label)}/" for task in tasks)]
 
 
-def draw(outcomes: list[Outcome], out: str | Path) -> list[str]:
+def draw(outcomes: dict[str, list[Result]], out: str | Path) -> list[str]:
     """Write `figure.png` and `figure.svg`: loss against rounds, bytes and evaluations; return their names."""
-    groups = {outcome.label: [result.history for result in outcome.results] for outcome in outcomes}
+    groups = {label: [result.history for result in results] for label, results in outcomes.items()}
     plots.save(plots.curves(groups), Path(out) / "figure")
     return ["figure.png", "figure.svg"]
 
 
 def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool) -> None:
     """Refuse options that cannot be followed, before any work starts."""
-    if seeds is not None and seeds < 1:
-        raise InputError(f"--seeds: found {seeds}; pass a whole number of at least 1")
+    if seeds is not None:
+        check_counts(**{"--seeds": seeds})
     for task in tasks:
         if seeds is not None and task.engine != "simulation":
             raise InputError(

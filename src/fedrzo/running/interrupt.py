@@ -1,7 +1,5 @@
 """Ctrl-C in the middle of a run: the first lets the rounds under way end, so that nothing is lost; the second stops at once."""
 
-from __future__ import annotations
-
 import _thread
 import gc
 import signal
@@ -9,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 AGAIN = "stopping after these rounds; Ctrl-C again stops at once"
 
@@ -28,7 +26,7 @@ class Interrupt:
         self._before: Any = None
         self._left = False
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> Self:
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._before = signal.signal(signal.SIGINT, self._note)

@@ -1,17 +1,14 @@
 """Clients' losses at points that the server asks about, as calls of the federation: every number is charged."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, everyone
+from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, Tally, everyone
 from fedrzo.engines.simulation.spread import Spread
-from fedrzo.engines.simulation.tally import Tally
 from fedrzo.federation.client import FULL, Client
 from fedrzo.federation.protocol import Federation, Reply, Roots
 from fedrzo.methods.base import Method, at, method, static
@@ -34,7 +31,7 @@ class LossProbe(Method):
     batch_size: int | str = static(default=1)  # samples per client
 
     @classmethod
-    def of(cls, owner: Any, problem: Problem) -> LossProbe:
+    def of(cls, owner: Any, problem: Problem) -> Self:
         """Choose the samples: as many as a client uses in a round, but not few; all of them if there are no more."""
         used = 1 if owner.batch_size == FULL else int(owner.batch_size) * int(at(owner.local_steps, np.int32(0)))
         most, data = max(LEAST, used), problem.data

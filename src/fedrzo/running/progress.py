@@ -1,12 +1,10 @@
 """How far a run is, on standard error: a bar with the time left where somebody watches, else a line now and then."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.util
 import sys
 import time
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -46,7 +44,7 @@ class Bar:
             self.task = self.bar.add_task("run", total=rounds, completed=done, rate="", note="")
             self.fields = self.bar.tasks[0].fields
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> Self:
         if self.bar is not None:
             self.bar.start()
         return self

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Engine, Session
-from fedrzo.engines.simulation.tally import Tally
+from fedrzo.engines.simulation.compiled import Tally
 from fedrzo.federation import directions
 from fedrzo.federation.protocol import Cost, path_key
 from fedrzo.methods.base import at
 from fedrzo.problems.base import Problem
-from fedrzo.results.tuning import Trial
+from fedrzo.results.result import Trial
 from fedrzo.running.probe import LossProbe, ask, begin_below
 from fedrzo.theory.problem import TINY
 from fedrzo.theory.single import nonsmooth
@@ -51,9 +51,8 @@ class Search:
         """The number of the longest stepsize that may be tried; infinite where there is no such limit."""
         if math.isinf(self.longest):
             return math.inf
-        return math.floor(
-            math.log(self.longest / self.unit, FINE) + 1e-9
-        )  # a unit at the limit is not to be lost by rounding
+        # A unit at the limit is not to be lost by rounding.
+        return math.floor(math.log(self.longest / self.unit, FINE) + 1e-9)
 
     def start(self, rounds: int) -> float:
         """Judge x0 and return the theory's stepsize, for the steepest client's slope along some directions."""
@@ -65,7 +64,7 @@ class Search:
         y = begin_below(problem, None, len(points))
         found, tally = ask(self.probe, problem, path_key(self.key, (JUDGED,)), points, y, jnp.int32(0), many=False)
         values = np.asarray(found, float)
-        self._charge([tally])
+        self._charge([tally.cost()])
         self.loss = float(problem.client_weights @ values[:, 0])
         plus, minus = np.split(values[:, 1:], 2, axis=1)
         # Of a linear function with gradient g, the mean square of (f(x+v) - f(x-v)) / (2 eta) is |g|^2 / n.
@@ -136,7 +135,7 @@ class Search:
         lost = np.array([int(record.first_failed_round) >= 0 for record in session.progress()])
         values = np.where(lost, np.inf, np.nan_to_num(self._judge(session, len(methods)), nan=np.inf))
         losses = [float(value) for value in values.reshape(len(numbers), keys).mean(axis=1)]
-        self.cost = _sum([self.cost, *session.costs()])
+        self._charge(session.costs())
         self.trials += [Trial(self.stepsize(i), rounds, loss) for i, loss in zip(numbers, losses, strict=True)]
         return dict(zip(numbers, losses, strict=True))
 
@@ -146,12 +145,8 @@ class Search:
         y = begin_below(self.problem, getattr(state, "y", None), count)
         key, r = path_key(self.key, (JUDGED,)), jnp.int32(session.round)
         found, tally = ask(self.probe, self.problem, key, state.x[:, None], y, r, many=True)
-        self._charge([Tally(low, high) for low, high in zip(*map(np.asarray, tally), strict=True)])
+        self._charge(Tally(low, high).cost() for low, high in zip(*map(np.asarray, tally), strict=True))
         return np.asarray(found, float)[..., 0] @ np.asarray(self.problem.client_weights, float)
 
-    def _charge(self, tallies: list[Tally]) -> None:
-        self.cost = _sum([self.cost, *(tally.cost() for tally in tallies)])
-
-
-def _sum(costs: list[Cost]) -> Cost:
-    return Cost(*(sum(column) for column in zip(*costs, strict=True)))
+    def _charge(self, costs: Iterable[Cost]) -> None:
+        self.cost = Cost(*map(sum, zip(self.cost, *costs, strict=True)))

@@ -123,7 +123,7 @@ class Spec:
 
     def method(self) -> Method:
         """Build the method."""
-        return _make_method(self.table["method"], "method")
+        return changed(None, self.table["method"])
 
     @property
     def run(self) -> Table:
@@ -187,30 +187,22 @@ def _check_method(table: Table, path: str) -> None:
 
 def changed(method: Any, table: Table, path: str = "method") -> Any:
     """Return a method with some fields changed, as a spec's [method] says it; another `name` makes another method."""
-    cls = type(method)
-    if not dataclasses.is_dataclass(cls) or table.get("name", cls.__name__) != cls.__name__:
+    cls: Any = type(method)
+    make: Callable[..., Any] = functools.partial(dataclasses.replace, method)
+    if not dataclasses.is_dataclass(method) or table.get("name", cls.__name__) != cls.__name__:
         _check_method(table, path)
-        return _make_method(table, path)
+        method, make = None, (cls := _classes(path)[table["name"]])
+        for field in fields(cls).values():
+            needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            if needed and field.name not in table:
+                raise InputError(f"{path}.{field.name}: missing; {cls.__name__} needs a value")
     _check_keys(table, ("name", *fields(cls)), f"{path}.", f"{cls.__name__} has no such field")
     values = {
-        key: changed(getattr(method, key), value, f"{path}.{key}") if isinstance(value, dict) else value
+        key: changed(getattr(method, key, None), value, f"{path}.{key}") if isinstance(value, dict) else value
         for key, value in table.items()
         if key != "name"
     }
-    return _made(functools.partial(dataclasses.replace, method), values, path)
-
-
-def _make_method(table: Table, path: str) -> Any:
-    cls = _classes(path)[table["name"]]
-    for field in fields(cls).values():
-        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if needed and field.name not in table:
-            raise InputError(f"{path}.{field.name}: missing; {cls.__name__} needs a value")
-    values = {
-        key: _make_method(value, f"{path}.{key}") if isinstance(value, dict) else value for key, value in table.items()
-    }
-    values.pop("name")
-    return _made(cls, values, path)
+    return _made(make, values, path)
 
 
 def _made(make: Callable[..., Any], values: Table, path: str) -> Any:

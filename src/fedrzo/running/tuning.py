@@ -21,7 +21,7 @@ from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import InputError
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
-from fedrzo.results.tuning import Tuning
+from fedrzo.results.result import Tuning
 from fedrzo.running.case import Case
 from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.running.search import Search

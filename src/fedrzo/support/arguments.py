@@ -94,11 +94,9 @@ def check_row_function(value: Any, argument: str) -> Callable:
     """Return a function that can be called with a row of the history, or say why it cannot."""
     function = check_function(value, argument)
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions that are written in C have none to look at
+        inspect.signature(function).bind({})
+    except ValueError:  # some functions that are written in C have no signature to look at
         return function
-    try:
-        signature.bind({})
     except TypeError as error:
         raise SignatureError(f"{argument}: it is called with a row, but: {error}; pass a function of one row") from None
     return function
@@ -128,9 +126,9 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
             f"{argument}: it {UNTRACED} ({type(error).__name__}); write it with jax.numpy{way_out}"
         ) from error
     except Exception as error:
-        raise InputError(
-            f"{argument}: calling {call} failed: {_reason(error)}; {_remedy(error, call, arguments)}"
-        ) from error
+        name = "" if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: "
+        reason, remedy = f"{name}{first_line(error)}", _remedy(error, call, arguments)
+        raise InputError(f"{argument}: calling {call} failed: {reason}; {remedy}") from error
 
 
 def call_part(part: Callable, name: str, takes: str, *arguments: Any) -> Any:
@@ -175,11 +173,6 @@ def mismatch(found: Any, wanted: Any) -> str | None:
 
 def _type(leaf: Any) -> Any:
     return leaf.dtype if isinstance(leaf, jax.Array) else jnp.result_type(leaf)
-
-
-def _reason(error: Exception) -> str:
-    line = first_line(error)
-    return line if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {line}"
 
 
 def _remedy(error: Exception, call: str, arguments: tuple) -> str:

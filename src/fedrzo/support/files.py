@@ -29,19 +29,13 @@ def write_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # a temporary file is its owner's alone; a result is as readable as any other
+        os.umask(mask := os.umask(0o077))  # what new files are denied can only be read by setting it
+        os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone; a result is as readable as any other
         os.replace(name, path)
     except OSError as error:
         raise InputError(f"cannot write {path} ({error.strerror}); nothing was changed there") from None
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Return the permissions that new files are denied; they can only be read by setting them."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:

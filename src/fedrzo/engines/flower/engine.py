@@ -3,8 +3,6 @@
 Each node has its own data and nobody else's, so what the history shows is asked of the nodes too.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -30,34 +28,6 @@ PyTree = Any
 DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
 NEWTON = 20  # at most so many messages to solve a lower level for one row of the history
 SETTLED = 1e-9  # a step of Newton's method as small as this, relative to y, ends it
-
-
-class Flower(Engine):
-    """A federation of Flower nodes, as seen from inside a ServerApp.
-
-    Args:
-        post: brings messages to the nodes.
-        rules: what is refused, how long is waited, how many may be missing.
-    """
-
-    name = "flower"
-    data_at_hand = False
-
-    def __init__(self, post: Post | None = None, rules: Rules | None = None) -> None:
-        if post is None:
-            raise InputError(
-                "engine: 'flower' runs inside a Flower ServerApp, where nodes hold the data; write an app for your problem "
-                "with `fedrzo deploy init DIR`, try it with `fedrzo deploy local DIR`"
-            )
-        self.post = post
-        self.rules = rules
-
-    def start(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
-    ) -> FlowerSession:
-        """Prepare a run."""
-        problem = jax.device_put(problem)
-        return FlowerSession(self.only(methods), problem, keys[0], clients_per_round, self.rules, self.post)
 
 
 class FlowerSession(MessageSession):
@@ -148,6 +118,34 @@ class FlowerSession(MessageSession):
             worst = name in ("feasibility", "lower_error")
             found[name] = values.max(axis=0) if worst else np.tensordot(weights / weights.sum(), values, 1)
         return found
+
+
+class Flower(Engine):
+    """A federation of Flower nodes, as seen from inside a ServerApp.
+
+    Args:
+        post: brings messages to the nodes.
+        rules: what is refused, how long is waited, how many may be missing.
+    """
+
+    name = "flower"
+    data_at_hand = False
+
+    def __init__(self, post: Post | None = None, rules: Rules | None = None) -> None:
+        if post is None:
+            raise InputError(
+                "engine: 'flower' runs inside a Flower ServerApp, where nodes hold the data; write an app for your problem "
+                "with `fedrzo deploy init DIR`, try it with `fedrzo deploy local DIR`"
+            )
+        self.post = post
+        self.rules = rules
+
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> FlowerSession:
+        """Prepare a run."""
+        problem = jax.device_put(problem)
+        return FlowerSession(self.only(methods), problem, keys[0], clients_per_round, self.rules, self.post)
 
 
 @jax.jit

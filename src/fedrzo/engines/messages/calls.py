@@ -1,10 +1,8 @@
 """The federation's calls as messages; see `fedrzo.federation.protocol`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +11,10 @@ import numpy as np
 from fedrzo.engines.messages.codec import Keep, Message, Path, name_of
 from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, own_bytes, reply_bytes, stacked
-from fedrzo.federation.protocol import Gathered, Reply, Roots, path_key, step_name
+from fedrzo.federation.protocol import Gathered, PyTree, Reply, Roots, path_key, step_name
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
-
-PyTree = Any
 
 
 class Server(Protocol):
@@ -83,9 +79,7 @@ class MessageFederation:
             carry = body(MessageFederation(self.session, self.ids, (*path, i), self.view, i), carry)
         return carry
 
-    def lower(
-        self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
-    ) -> MessageFederation:
+    def lower(self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Self:
         """Have x, or what it is rebuilt from, sent to all clients, once, with the next message; return their view there."""
         clients = self.session.problem.clients
         points, arrays = np.asarray(x), on_host(shared)
@@ -98,7 +92,7 @@ class MessageFederation:
         keep = Keep(owner, path, points, "" if rebuild is None else self._name(rebuild), arrays)
         self.session.keep(keep)
         self.session.charge(download_bytes=sum(_sent(keep.travels, i) for i in range(clients)))
-        return MessageFederation(self.session, np.arange(clients), path, "lower", self.iteration)
+        return dataclasses.replace(self, ids=np.arange(clients), path=path, view="lower", calls=0)
 
     def key(self) -> jax.Array:
         """Return a fresh key for the server's own draws."""

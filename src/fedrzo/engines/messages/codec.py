@@ -13,10 +13,9 @@ from fedrzo.engines.messages.wire import WireError, pack, unpack
 from fedrzo.errors import first_line
 from fedrzo.federation.catch_up import Missed, as_sent
 from fedrzo.federation.directions import VERSION
-from fedrzo.federation.protocol import Reply
+from fedrzo.federation.protocol import PyTree, Reply
 from fedrzo.methods.base import Method
 
-PyTree = Any
 Path = tuple[int, ...]
 
 

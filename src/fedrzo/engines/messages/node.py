@@ -11,12 +11,10 @@ import numpy as np
 from fedrzo.engines.messages.codec import Keep, Message, Path, decode, encode_error, encode_reply, find_step
 from fedrzo.engines.messages.wire import WireError, named_tuples, pack, unpack
 from fedrzo.federation.client import Client
-from fedrzo.federation.protocol import Reply, path_key, run_step
+from fedrzo.federation.protocol import PyTree, Reply, path_key, run_step
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import on_host
-
-PyTree = Any
 
 
 class Version(NamedTuple):
@@ -97,8 +95,9 @@ class Node:
 
     def handle(self, message: Message) -> Reply:
         """Do what a message asks."""
-        if message.keep is not None and not self._has(message.keep):
-            self._keep(message.keep)
+        keep = message.keep  # points of an earlier run may have come at the same place, but not the same points
+        if keep is not None and (keep.path != self.kept or digest(keep.travels) != self.digest):
+            self._keep(keep)
         if message.view not in self.memory:
             raise WireError("points: this client was not sent where its lower level is looked at")
         memory = self.memory[message.view]
@@ -115,10 +114,6 @@ class Node:
         return on_host(execute(
             self.method, self.problem, self.private, key, place, self.points, memory, arrays, step=step, view=view
         ))  # fmt: skip
-
-    def _has(self, keep: Keep) -> bool:
-        """Tell whether points are those that are kept; those of an earlier run may have come at the same place."""
-        return keep.path == self.kept and digest(keep.travels) == self.digest
 
     def _keep(self, keep: Keep) -> None:
         """Keep points, or rebuild them first. What was remembered on the way waits until the server takes a reply to it."""

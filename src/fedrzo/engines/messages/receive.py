@@ -17,9 +17,8 @@ from fedrzo.engines.messages.codec import Message, decode_reply
 from fedrzo.engines.messages.wire import WireError
 from fedrzo.errors import FedrzoError, InputError, first_line
 from fedrzo.federation.catch_up import as_received, kinds
-from fedrzo.federation.protocol import Reply
-
-PyTree = Any
+from fedrzo.federation.protocol import PyTree, Reply
+from fedrzo.support.numbers import check_counts
 
 
 class FederationError(FedrzoError):
@@ -39,8 +38,7 @@ class Rules:
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout > 0:
             raise InputError(f"timeout: found {self.timeout!r}; pass seconds, or None to wait for as long as it takes")
-        if isinstance(self.min_clients, bool) or not isinstance(self.min_clients, int) or self.min_clients < 1:
-            raise InputError(f"min_clients: found {self.min_clients!r}; pass a whole number of at least 1")
+        check_counts(min_clients=self.min_clients)
         if self.max_reply_ratio is not None and not self.max_reply_ratio > 1:
             raise InputError(f"max_reply_ratio: found {self.max_reply_ratio!r}; pass a number above 1, or None")
 

@@ -14,16 +14,13 @@ from fedrzo.engines.messages.codec import Keep, Message, Path, encode, encode_ow
 from fedrzo.engines.messages.node import execute
 from fedrzo.engines.messages.receive import Intake, Rules
 from fedrzo.engines.messages.wire import named_tuples
-from fedrzo.engines.simulation.compiled import initial_memory
+from fedrzo.engines.simulation.compiled import Tally, halves, initial_memory
 from fedrzo.engines.simulation.engine import Carry, cohort, evaluate
-from fedrzo.engines.simulation.tally import Tally, halves
-from fedrzo.federation.protocol import Cost, Reply, Roots
+from fedrzo.federation.protocol import Cost, PyTree, Reply, Roots
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.pytrees import index, on_host
-
-PyTree = Any
 
 
 class MessageSession(Session):

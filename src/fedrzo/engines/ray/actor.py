@@ -26,9 +26,8 @@ class WorkerInit(NamedTuple):
     clients: tuple[int, ...]  # their names in the whole federation, in the order of `problem`
     root: np.ndarray  # the key of the run's directions, as numbers
     private: np.ndarray  # the key of each client's own sampling, as numbers
-    types: dict[
-        str, type
-    ]  # the named tuples that messages may hold; sent, since those of a script are in no module here
+    # The named tuples that messages may hold; sent, since those of a script are in no module here
+    types: dict[str, type]
     kind: str  # of what kind the keys are
     wide: bool  # whether numbers have 64 bits
 

@@ -27,12 +27,11 @@ from fedrzo.engines.messages.wire import pack
 from fedrzo.engines.ray.actor import SETTINGS, Worker, WorkerInit
 from fedrzo.engines.ray.cluster import ActorHandle, connect
 from fedrzo.errors import InputError, first_line
-from fedrzo.federation.protocol import private_key
+from fedrzo.federation.protocol import PyTree, private_key
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.support.extras import require
 
-PyTree = Any
 ON_FAILURE = ("drop", "restart", "raise")
 INLINE = 100_000  # bytes from which on a message goes through the object store, once for all actors
 START_SECONDS = 300.0  # how long actors may take to start

@@ -1,26 +1,71 @@
-"""The federation's calls as compiled code: clients are a vmapped axis, repeats are compiled loops."""
-
-from __future__ import annotations
+"""The federation's calls as compiled code: clients are a vmapped axis, repeats are compiled loops, counters stay exact."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedrzo.engines.simulation.spread import Spread
-from fedrzo.engines.simulation.tally import Tally, halves, total
 from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, for_client, own_bytes, reply_bytes
 from fedrzo.federation.client import Client
-from fedrzo.federation.protocol import Gathered, Reply, Roots, private_key, run_step, step_name
+from fedrzo.federation.protocol import Cost, Gathered, PyTree, Reply, Roots, private_key, run_step, step_name
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.arguments import call_part, mismatch
 
-PyTree = Any
+
+class Tally(NamedTuple):
+    """One counter per field of `Cost`, of 64 bits in two halves: exact, though JAX has no wide integers by default."""
+
+    low: jax.Array
+    high: jax.Array
+
+    @classmethod
+    def zero(cls) -> Self:
+        """Return counters at zero."""
+        return cls(jnp.zeros(len(Cost._fields), jnp.uint32), jnp.zeros(len(Cost._fields), jnp.uint32))
+
+    def plus(self, **more: tuple[Any, Any]) -> Self:
+        """Add to named fields of `Cost`; every amount is a pair of halves."""
+        none = (jnp.uint32(0), jnp.uint32(0))
+        amounts = [more.get(name, none) for name in Cost._fields]
+        low = jnp.stack([jnp.asarray(a[0], jnp.uint32) for a in amounts])
+        high = jnp.stack([jnp.asarray(a[1], jnp.uint32) for a in amounts])
+        low, high = _add((self.low, self.high), (low, high))
+        return self._replace(low=low, high=high)
+
+    def cost(self) -> Cost:
+        """Return the counts as Python integers."""
+        low, high = np.asarray(self.low), np.asarray(self.high)
+        return Cost(*(int(h) << 32 | int(lo) for lo, h in zip(low, high, strict=True)))
+
+
+def halves(amount: int) -> tuple[int, int]:
+    """Split a Python integer."""
+    return amount & 0xFFFFFFFF, amount >> 32
+
+
+def total(amount: Any, clients: int) -> tuple[Any, Any]:
+    """Sum one amount per client exactly: a Python integer that all share, or an array with one entry per client."""
+    if isinstance(amount, int):
+        return halves(amount * clients)
+    low = jnp.broadcast_to(jnp.asarray(amount).astype(jnp.uint32), (clients,))
+    # Sums of 16 bits cannot overflow then; and where amounts do not change, XLA adds them up once for all rounds.
+    if clients < 1 << 16:
+        low, high = (jnp.sum(part, dtype=jnp.uint32) for part in (low & np.uint32(0xFFFF), low >> 16))
+        return _add((low, high >> 16), (high << 16, jnp.uint32(0)))
+    zero = jnp.uint32(0)
+    return jax.lax.reduce((low, jnp.zeros_like(low)), (zero, zero), _add, (0,))
+
+
+def _add(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+    low = a[0] + b[0]
+    return low, a[1] + b[1] + (low < b[0]).astype(jnp.uint32)
 
 
 @dataclasses.dataclass(eq=False)
@@ -30,9 +75,28 @@ class Ledger:
     tally: Tally
     memory: dict[str, PyTree]
 
-    def dynamic(self) -> tuple[Tally, dict[str, PyTree]]:
-        """Return what a compiled loop must carry."""
-        return self.tally, dict(self.memory)
+
+@dataclasses.dataclass(eq=False)
+class Clock:
+    """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
+
+    problem: Problem
+    roots: Roots
+    base: jax.Array
+    round: Any
+    iteration: Any = 0
+    points: Any = None
+    calls: int = 0
+
+    def next_key(self) -> jax.Array:
+        """Return the key of the next call."""
+        self.calls += 1
+        return jax.random.fold_in(self.base, self.calls - 1)
+
+    def inside(self, base: jax.Array, iteration: Any) -> Self:
+        """Return the clock of one iteration of a repeat."""
+        key = jax.random.fold_in(base, iteration)
+        return dataclasses.replace(self, base=key, iteration=iteration, calls=0)
 
 
 @dataclasses.dataclass(eq=False)
@@ -74,15 +138,13 @@ class SimulatedFederation:
                 )
             # Memories of lower views opened inside the body end with it.
             self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
-            return found, self.ledger.dynamic()
+            return found, (self.ledger.tally, self.ledger.memory)
 
-        carry, dynamic = jax.lax.fori_loop(0, n, once, (carry, self.ledger.dynamic()))
-        self.ledger.tally, self.ledger.memory = dynamic
+        carried = carry, (self.ledger.tally, self.ledger.memory)
+        carry, (self.ledger.tally, self.ledger.memory) = jax.lax.fori_loop(0, n, once, carried)
         return carry
 
-    def lower(
-        self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
-    ) -> SimulatedFederation:
+    def lower(self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Self:
         """Send x, or what it is rebuilt from, to all clients, once, and return their view of the lower level there."""
         problem, key = self.clock.problem, self.clock.next_key()
         ids, level = everyone(problem), problem.lower_level(x)
@@ -95,7 +157,7 @@ class SimulatedFederation:
         self.ledger.memory["lower"] = initial_memory(method, level)
         clock = self.clock.inside(key, self.clock.iteration)
         weights = jnp.asarray(problem.client_weights)
-        return SimulatedFederation(level, ids, weights, clock, self.ledger, self.spread, "lower")
+        return dataclasses.replace(self, level=level, ids=ids, weights=weights, clock=clock, view="lower")
 
     def key(self) -> jax.Array:
         """Return a fresh key for the server's own draws."""
@@ -127,7 +189,8 @@ class SimulatedFederation:
         fixed = [0]
 
         def one(i: jax.Array, memory: PyTree) -> Reply:
-            client = self.clock.client(self.level, i, key)
+            private, clock = private_key(self.clock.roots, i), self.clock
+            client = Client(self.level, i, i, private, clock.round, jnp.int32(clock.iteration), clock.points, key)
             reply = run_step(step, client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
             fixed[0] = reply_bytes(reply.value)[0]  # known when traced; a mean may be of another type
             return reply
@@ -141,34 +204,6 @@ class SimulatedFederation:
                 lambda old, new: old.at[self.ids].set(new), memories, replies.memory
             )
         return replies, fixed[0]
-
-
-@dataclasses.dataclass(eq=False)
-class Clock:
-    """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
-
-    problem: Problem
-    roots: Roots
-    base: jax.Array
-    round: Any
-    iteration: Any = 0
-    points: Any = None
-    calls: int = 0
-
-    def next_key(self) -> jax.Array:
-        """Return the key of the next call."""
-        self.calls += 1
-        return jax.random.fold_in(self.base, self.calls - 1)
-
-    def inside(self, base: jax.Array, iteration: Any) -> Clock:
-        """Return the clock of one iteration of a repeat."""
-        key = jax.random.fold_in(base, iteration)
-        return Clock(self.problem, self.roots, key, self.round, iteration, self.points)
-
-    def client(self, level: Problem | LowerLevel, i: jax.Array, common: jax.Array) -> Client:
-        """Return a client's view at this moment."""
-        private, iteration = private_key(self.roots, i), jnp.int32(self.iteration)
-        return Client(level, i, i, private, self.round, iteration, self.points, common)
 
 
 def everyone(problem: Problem) -> jax.Array:

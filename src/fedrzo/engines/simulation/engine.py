@@ -4,8 +4,6 @@ Clients are a vmapped axis, rounds and repeats are compiled loops, data are argu
 client and is what this engine is tested against.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,17 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Engine, Progress, Session
-from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, everyone, initial_memory
+from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, Tally, everyone, initial_memory
 from fedrzo.engines.simulation.spread import Spread, check_chunk, spread
-from fedrzo.engines.simulation.tally import Tally
-from fedrzo.federation.protocol import Cost, Roots
+from fedrzo.federation.protocol import Cost, PyTree, Roots
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
 from fedrzo.support.compiling import LONG, compiler_options, unsplit
 from fedrzo.support.keys import written_out
 
-PyTree = Any
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
 BLOCK = 25  # short rounds on a GPU run so many at a time: a loop of unknown length waits for the host in every pass
 SHORT = 1 << 20  # numbers of all clients' x, up to which rounds are short
@@ -121,31 +117,6 @@ def _start(method: Method, problem: Problem, key: jax.Array, *, many: bool) -> C
     return (jax.vmap(one) if many else one)(method, key)
 
 
-class Simulation(Engine):
-    """The default engine.
-
-    Args:
-        devices: the JAX devices to share the clients among; all of the default platform if not given.
-        client_chunk: how many clients are at work at a time, so that memory does not grow with their number; all if not
-            given. Means are then added up chunk by chunk, which rounds differently.
-    """
-
-    name = "simulation"
-    side_by_side = True
-
-    def __init__(self, devices: list[jax.Device] | None = None, client_chunk: int | None = None) -> None:
-        self.devices = devices
-        self.client_chunk = check_chunk(client_chunk)
-
-    def start(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
-    ) -> SimulationSession:
-        """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
-        devices = self.devices or jax.devices()
-        ways = spread(clients_per_round or problem.clients, devices, self.client_chunk)
-        return SimulationSession(methods, problem, keys, clients_per_round, ways)
-
-
 class SimulationSession(Session):
     """A run in progress. Everything it knows is in `carry` and `round`, both of which can be stored and restored."""
 
@@ -210,3 +181,28 @@ class SimulationSession(Session):
         """Go on from stored arrays."""
         self.carry = self._place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
         self.round = round
+
+
+class Simulation(Engine):
+    """The default engine.
+
+    Args:
+        devices: the JAX devices to share the clients among; all of the default platform if not given.
+        client_chunk: how many clients are at work at a time, so that memory does not grow with their number; all if not
+            given. Means are then added up chunk by chunk, which rounds differently.
+    """
+
+    name = "simulation"
+    side_by_side = True
+
+    def __init__(self, devices: list[jax.Device] | None = None, client_chunk: int | None = None) -> None:
+        self.devices = devices
+        self.client_chunk = check_chunk(client_chunk)
+
+    def start(
+        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
+    ) -> SimulationSession:
+        """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
+        devices = self.devices or jax.devices()
+        ways = spread(clients_per_round or problem.clients, devices, self.client_chunk)
+        return SimulationSession(methods, problem, keys, clients_per_round, ways)

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError
-from fedrzo.federation.protocol import Reply, weighted_mean
+from fedrzo.federation.protocol import PyTree, Reply, weighted_mean
 from fedrzo.support.hardware import cores
 from fedrzo.support.pytrees import index
 
-PyTree = Any
 Step = Callable[[jax.Array, PyTree], Reply]
 
 

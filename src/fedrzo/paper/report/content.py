@@ -2,27 +2,25 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedrzo.errors import InputError
 from fedrzo.paper.record import FILE, Claim, Record, Setting, Table
 from fedrzo.paper.report import embed
 from fedrzo.paper.report.embed import count, number
-from fedrzo.paper.report.find import Found
 from fedrzo.running.spec import slug
 
 VERDICTS = {True: "hold", False: "fail", None: "open"}
 WORDS = {"hold": "holds", "fail": "does not hold", "open": "cannot tell"}
 
 
-def page(found: list[Found], claims: dict[str, int], checks: dict[str, int]) -> dict[str, Any]:
+def page(found: dict[Path, Record], claims: dict[str, int], checks: dict[str, int]) -> dict[str, Any]:
     """Return all that the page says."""
-    records = [_record(item, anchor) for item, anchor in zip(found, _anchors(found), strict=True)]
-    names = [item.record.name for item in found]
-    figures = sum(len(item.record.figures) for item in found)
-    tables = sum(len(item.record.tables) for item in found)
+    records = list(found.values())
+    figures, tables = (sum(len(getattr(record, part)) for record in records) for part in ("figures", "tables"))
     return {
-        "title": f"fedrzo report: {', '.join(names)}",
+        "title": f"fedrzo report: {', '.join(record.name for record in records)}",
         "lead": f"{count(figures, 'figure')} and {count(tables, 'table')} from {count(len(found), 'experiment')}.",
         "claims_line": all_verdicts(claims, checks),
         "lists": [
@@ -30,9 +28,9 @@ def page(found: list[Found], claims: dict[str, int], checks: dict[str, int]) -> 
             for title, own, verdicts in (("The paper's claims", False, claims), ("Our own checks", True, checks))
             if sum(verdicts.values())
         ],
-        "quick": [item.record.name for item in found if item.record.quick],
-        "records": records,
-        "environments": _environments(found),
+        "quick": [record.name for record in records if record.quick],
+        "records": [_record(*item) for item in zip(records, found, _anchors(records), strict=True)],
+        "environments": _environments(records),
     }
 
 
@@ -53,26 +51,25 @@ def verdict_counts(verdicts: dict[str, int], noun: str) -> str:
     return f"Of {count(total, noun)}, {counts}{rest}."
 
 
-def _anchors(found: list[Found]) -> list[str]:
+def _anchors(records: list[Record]) -> list[str]:
     """Return a name for each record's place in the page, no two alike."""
     anchors: list[str] = []
-    for item in found:
-        base = name = f"r-{slug(item.record.name)}"
+    for record in records:
+        base = name = f"r-{slug(record.name)}"
         while name in anchors:
             name = f"{base}-{sum(anchor.startswith(base) for anchor in anchors) + 1}"
         anchors.append(name)
     return anchors
 
 
-def _record(item: Found, anchor: str) -> dict[str, Any]:
-    record = item.record
+def _record(record: Record, home: Path, anchor: str) -> dict[str, Any]:
     try:
         figures = [embed.shown(figure, f"{anchor}-figure-{i + 1}") for i, figure in enumerate(record.figures)]
         tables = [_table(table, f"{anchor}-table-{i + 1}") for i, table in enumerate(record.tables)]
         claims = [_claim(claim) for claim in record.claims]
     except (IndexError, TypeError, ValueError) as error:  # InputError is a ValueError
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"report: {item.home / FILE} cannot be shown ({reason})") from None
+        raise InputError(f"report: {home / FILE} cannot be shown ({reason})") from None
     settings = [_setting(setting) for setting in record.settings]
     made = {"figures": figures, "tables": tables, "claims": claims, "settings": settings}
     return {**vars(record), **made, "anchor": anchor, "facts": _facts(record)}
@@ -121,15 +118,15 @@ def _setting(setting: Setting) -> dict[str, str]:
     return {"name": setting.name, "value": str(value), "reason": setting.reason}
 
 
-def _environments(found: list[Found]) -> dict[str, Any]:
+def _environments(records: list[Record]) -> dict[str, Any]:
     """Return versions and machine, one column for each environment that differs from the others."""
     columns: list[tuple[list[str], dict[str, str]]] = []
-    for item in found:
-        alike = [names for names, known in columns if known == item.record.environment]
+    for record in records:
+        alike = [names for names, known in columns if known == record.environment]
         if alike:
-            alike[0].append(item.record.name)
+            alike[0].append(record.name)
         else:
-            columns.append(([item.record.name], item.record.environment))
+            columns.append(([record.name], record.environment))
     keys = list(dict.fromkeys(key for _, known in columns for key in known))
     heads = [", ".join(names) for names, _ in columns] if len(columns) > 1 else ["all experiments"]
     cells = [[key, *(str(known.get(key, "not recorded")) for _, known in columns)] for key in keys]

@@ -23,11 +23,12 @@ def shown(figure: Curves | Surface, anchor: str) -> dict[str, Any]:
     common = {"anchor": anchor, "title": figure.title, "caption": figure.caption}
     if isinstance(figure, Surface):
         check(figure)
+        data = {"x": numbers(figure.x), "y": numbers(figure.y), "z": [numbers(row) for row in figure.z]}
         return common | {
             "kind": "surface",
             "says": describe_surface(figure),
             "image": _image(plots.surface(figure, PANEL), "png"),
-            "data": to_json(surface_data(figure)),
+            "data": to_json({"kind": "surface", **data, "labels": list(figure.labels)}),
             "values": _surface_values(figure),
         }
     drawn = picture(figure)
@@ -76,12 +77,6 @@ def curves_data(shown: Picture) -> dict[str, Any]:
     axes = {axis.cost: {"label": axis.label, "unit": axis.unit} for axis in shown.axes}
     said = {"metric": shown.metric, "log": shown.log, "limits": shown.limits and numbers(shown.limits)}
     return {"kind": "curves", "opacity": shown.opacity, **said, "axes": axes, "curves": curves}
-
-
-def surface_data(surface: Surface) -> dict[str, Any]:
-    """Return what the page draws a surface from."""
-    grid = {name: numbers(getattr(surface, name)) for name in ("x", "y")}
-    return {"kind": "surface", **grid, "z": [numbers(row) for row in surface.z], "labels": list(surface.labels)}
 
 
 def to_json(data: dict[str, Any]) -> str:

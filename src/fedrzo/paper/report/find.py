@@ -3,7 +3,7 @@
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedrzo.errors import InputError
 from fedrzo.paper.record import FILE, Curves, Record, Setting
@@ -15,40 +15,20 @@ SPEC = "spec.toml"
 HISTORY = "history.csv"
 
 
-class Found(NamedTuple):
-    """A record and the folder that it was found in."""
-
-    record: Record
-    home: Path
-
-
-def find(folder: Path) -> list[Found]:
-    """Return the records in a folder and in the folders of it, `fig2` before `fig10`; runs without a record become one."""
+def find(folder: Path) -> dict[Path, Record]:
+    """Return the records in a folder and in the folders of it, by folder, `fig2` before `fig10`; bare runs become a record."""
     if not folder.is_dir():
         raise InputError(f"report: there is no folder {folder}; make one with fedrzo reproduce --out {folder}")
     parts = sorted((part for part in folder.iterdir() if part.is_dir()), key=_natural)
-    found = [_load(home) for home in (folder, *parts) if (home / FILE).is_file()]
+    found = {home: Record.load(home) for home in (folder, *parts) if (home / FILE).is_file()}
     for home in [folder] if _runs(folder) else parts:
-        runs = {} if (home / FILE).is_file() else _runs(home)
-        if runs:
-            found.append(Found(_plain(home, runs), home))
+        if home not in found and (runs := _runs(home)):
+            found[home] = _plain(home, runs)
     if not found:
         raise InputError(
             f"report: {folder} holds neither {FILE} nor {HISTORY}; make them with fedrzo reproduce --out {folder}"
         )
     return found
-
-
-def _load(home: Path) -> Found:
-    try:
-        return Found(Record.load(home), home)
-    except InputError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(
-            f"report: {home / FILE} is not a whole record ({reason}); make it anew with fedrzo reproduce --out"
-        ) from None
 
 
 def _runs(home: Path) -> dict[str, list[Path]]:

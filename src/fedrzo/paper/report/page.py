@@ -8,6 +8,7 @@ import base64
 import dataclasses
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.paper.record import Record
 from fedrzo.paper.report.content import VERDICTS, all_verdicts, page
 from fedrzo.paper.report.embed import count
-from fedrzo.paper.report.find import Found, find
+from fedrzo.paper.report.find import find
 from fedrzo.support.extras import require
 from fedrzo.support.files import check_writable, write_file
 
@@ -54,19 +55,12 @@ def write(folder: str | Path, out: str | Path | None = None) -> Report:
     check_writable(path.parent, "--out")
     text = render(found).encode()
     write_file(path, text)
-    records = [item.record for item in found]
-    return Report(
-        path,
-        len(text),
-        [record.name for record in records],
-        sum(len(record.figures) for record in records),
-        sum(len(record.tables) for record in records),
-        _verdicts(records, own=False),
-        _verdicts(records, own=True),
-    )
+    figures, tables = (sum(len(getattr(record, part)) for record in found.values()) for part in ("figures", "tables"))
+    names = [record.name for record in found.values()]
+    return Report(path, len(text), names, figures, tables, *_verdicts(found.values()))
 
 
-def render(found: list[Found]) -> str:
+def render(found: dict[Path, Record]) -> str:
     """Return the page. Equal records give equal pages."""
     home = Path(__file__).parent
     engine = require("jinja2", "report")
@@ -76,16 +70,16 @@ def render(found: list[Found]) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     scripts = {"library": _library(), "code": (home / "page.js").read_text(encoding="utf-8")}
-    records = [item.record for item in found]
-    view: dict[str, Any] = page(found, _verdicts(records, own=False), _verdicts(records, own=True))
+    view: dict[str, Any] = page(found, *_verdicts(found.values()))
     style = (home / "page.css").read_text(encoding="utf-8")
     hashes = " ".join(_hash(script) for script in scripts.values())
     return templates.get_template("page.html").render(**view, **scripts, style=style, hashes=hashes)
 
 
-def _verdicts(records: list[Record], own: bool) -> dict[str, int]:
-    counts = Counter(VERDICTS[claim.holds] for record in records for claim in record.claims if claim.own == own)
-    return {kind: counts[kind] for kind in VERDICTS.values()}
+def _verdicts(records: Iterable[Record]) -> list[dict[str, int]]:
+    """Return how many of the paper's claims, and of our own questions, got each verdict."""
+    counts = Counter((claim.own, VERDICTS[claim.holds]) for record in records for claim in record.claims)
+    return [{kind: counts[own, kind] for kind in VERDICTS.values()} for own in (False, True)]
 
 
 def _library() -> str:
