@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.certificates.interval import BLOCKS, LEAST, estimate
+from fedrzo.certificates.interval import BLOCKS, LEAST, estimate_square
 
 CONFIDENCES = (0.95, 0.99, 0.999)
 DIMENSIONS = (2, 5, 30)
@@ -39,7 +39,7 @@ def measure(dim: int, multiple: float, repetitions: int) -> list[dict[str, Any]]
     high, low = np.zeros((2, len(CONFIDENCES)))
     for means in blocks(dim, square, repetitions, np.random.default_rng(dim)):
         for i, confidence in enumerate(CONFIDENCES):
-            found = estimate(means, LEAST, confidence)
+            found = estimate_square(means, LEAST, confidence)
             high[i] += found.lower > square
             low[i] += found.upper < square
     return [
