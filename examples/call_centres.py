@@ -92,7 +92,7 @@ alone, one_by_one = timed(lambda: [located(*point) for point in points])
 
 # %%
 method = fz.FedRZOnn(stepsize=lambda r: 0.005 / (1 + r / 30), smoothing=0.1, local_steps=2, batch_size=5)
-result = fz.run(method, problem, rounds=20 if QUICK else 60, eval_every=10, progress=False)
+result = fz.run(method, problem, rounds=40 if QUICK else 60, eval_every=10, progress=False)
 
 # %% [markdown]
 # A check: if all centres showed their calls, one would staff in proportion to their mean. The plan that was found

@@ -132,10 +132,10 @@ def test_scenarios_of_unequal_clients_and_fixed_values_are_weighted_and_walked_t
         loss = float(problem.evaluate(jnp.asarray([0.5]))["loss"])
     expected = np.mean([w * np.mean((0.5 - d) ** 2) + 0.5 for w, d in zip((1.0, 3.0), data, strict=True)])
     assert loss == pytest.approx(expected, rel=1e-12)
-    method = fz.FedRZO2s(0.1, 0.1, 2, "full", fz.vi.Projection(steps=3, stepsize=0.5))
+    method = fz.FedRZO2s(0.1, 0.1, 2, "full", fz.vi.Projection(steps=12, stepsize=0.5))
     history = fz.run(method, problem, 3, eval_every=3, progress=False).history
     assert history["evaluations"][-1] == 3 * 2 * 2 * 7
-    assert history["lower_steps"][-1] == 3 * 2 * 2 * 7 * 3
+    assert history["lower_steps"][-1] == 3 * 2 * 2 * 7 * 12
 
 
 def test_local_steps_may_change_and_nothing_but_x_travels():
