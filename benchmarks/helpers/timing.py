@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,6 @@ import jax
 import numpy as np
 
 from fedrzo.support.files import write_file
-from fedrzo.support.hardware import cores
 
 
 def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:
@@ -37,5 +37,5 @@ def medians(contestants: Mapping[str, Callable[[], Any]], repetitions: int) -> d
 def use_cores() -> list:
     """Return the devices; on a CPU one for each core that this process may use, unless JAX has started already."""
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores())
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     return jax.devices()

@@ -12,7 +12,6 @@ import numpy as np
 from fedrzo.data.arrays import check_clients, concatenate, stack_fixed
 from fedrzo.errors import InputError
 from fedrzo.support.arguments import call_user
-from fedrzo.support.compiling import single_function
 from fedrzo.support.keys import usual
 from fedrzo.support.numbers import check_counts
 from fedrzo.support.pytrees import index, replaced, traced
@@ -143,10 +142,7 @@ class ClientData:
         return self._singles(rows, client), jnp.where(place < self.samples, weight, 0.0)
 
     def _rows(self, rows: Any) -> PyTree:
-        if jnp.shape(jax.tree.leaves(self.flat)[0])[0] == 1:  # a piece would not read which row
-            samples = index(self.flat, rows)
-        else:
-            samples = single_function(lambda rows, flat: index(flat, rows), rows, self.flat)
+        samples = index(self.flat, rows)
         if not self.is_wide:
             return samples
         return jax.tree.map(

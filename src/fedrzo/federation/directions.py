@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.support.compiling import single_function, stored
+from fedrzo.support.compiling import stored
 
 VERSION = 3
 
@@ -50,19 +50,15 @@ def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
 
 def integers(key: jax.Array, dim: int) -> jax.Array:
     """Draw standard normals in units of 2^-13."""
-    return single_function(lambda words: quantile(lambda: _bits(words, dim)), words(key))
+    return quantile(lambda: bits(key, dim))
 
 
 def bits(key: jax.Array, dim: int) -> jax.Array:
     """Hash the places 0 .. dim - 1 with a key: 32 bits each. For one key no two places get the same bits."""
-    return _bits(words(key), dim)
+    return hashed(jnp.arange(dim, dtype=jnp.uint32), *words(key))
 
 
-def _bits(words: jax.Array, dim: int) -> jax.Array:
-    return hashed(jnp.arange(dim, dtype=jnp.uint32), words[0], words[1])
-
-
-def words(key: jax.Array) -> jax.Array:
+def words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the two words that places are hashed with; each depends on all bits of the key's first and last word.
 
     Two rounds of a Feistel network, so no two keys have the same. Without it keys whose last words are neighbours, as those of
@@ -70,7 +66,7 @@ def words(key: jax.Array) -> jax.Array:
     """
     data = jax.random.key_data(key)
     first = data[0] ^ hashed(np.uint32(1), data[-1], np.uint32(0))
-    return jnp.stack([first, data[-1] ^ hashed(np.uint32(1), first, np.uint32(0))])
+    return first, data[-1] ^ hashed(np.uint32(1), first, np.uint32(0))
 
 
 def hashed(places: Any, first: jax.Array, last: Any) -> jax.Array:
@@ -87,7 +83,7 @@ def quantile(bits: Callable[[], jax.Array]) -> jax.Array:
     A CPU takes three passes, of which it vectorises all but the look at the table. The first also draws the bits.
     """
     place = stored(lambda: _places(bits()))
-    entry = _look_up(place)
+    entry = stored(lambda: _entries(place))
     return stored(lambda: _between(entry, place))
 
 
@@ -98,23 +94,8 @@ def _places(bits: jax.Array) -> jax.Array:
 
 
 def _entries(place: jax.Array) -> jax.Array:
-    def look() -> jax.Array:
-        node = ((place & ~SIGN) >> MANTISSA).astype(jnp.int32) - (127 << NODES)
-        return jnp.asarray(table()).at[node].get(mode="promise_in_bounds", wrap_negative_indices=False)
-
-    return stored(look)
-
-
-_look_up = jax.custom_batching.custom_vmap(_entries)
-
-
-@_look_up.def_vmap
-def _look_up_rows(size: int, batched: list[bool], place: jax.Array) -> tuple[jax.Array, bool]:
-    """Look up rows as one, which XLA does in any case; in a piece it would divide to find each number's row again.
-
-    Not so rows of rows: devices may share the inner ones, and would have to exchange them.
-    """
-    return _entries(place.reshape(-1)).reshape(place.shape), True
+    node = ((place & ~SIGN) >> MANTISSA).astype(jnp.int32) - (127 << NODES)
+    return jnp.asarray(table()).at[node].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _between(entry: jax.Array, place: jax.Array) -> jax.Array:

@@ -27,7 +27,6 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Gathered, Reply, weighted_mean
 from fedrzo.methods.base import Method, method
 from fedrzo.methods.scalar_plan import KEPT, RoundRecord, ScalarPlan
-from fedrzo.support.compiling import unsplit
 from fedrzo.support.pytrees import index
 
 PyTree = Any
@@ -229,8 +228,7 @@ def take(
     """
     plan = method.plan
     record = RoundRecord(key, ids.astype(jnp.int32), weights.astype(state.x.dtype), sent.small, jnp.uint32(0))
-    with unsplit(False):  # what is compiled by itself is the same wherever it is called from
-        x = method.replay(state.x, record, r, sent.sends_large, sent.large)
+    x = method.replay(state.x, record, r, sent.sends_large, sent.large)
     if not plan.kept:
         return x, state.records, state.first
     rows = jax.tree.map(

@@ -1,7 +1,6 @@
-"""What JAX computes on: how many cores, and a warning for those who have a GPU and compute on the CPU."""
+"""A warning for those who have a GPU and compute on the CPU."""
 
 import functools
-import os
 from pathlib import Path
 
 import jax
@@ -19,11 +18,6 @@ def idle_gpu(present: bool, backend: str, chosen: str | None) -> str | None:
         "GPU: found an NVIDIA device, but JAX computes on the CPU; run: pip install 'jax[cuda13]' (cuda12 for older drivers), or "
         "set JAX_PLATFORMS=cpu if the CPU is meant"
     )
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache  # once is enough

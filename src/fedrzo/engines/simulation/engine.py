@@ -19,7 +19,7 @@ from fedrzo.federation.protocol import Cost, PyTree, Roots
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
-from fedrzo.support.compiling import LONG, compiler_options, unsplit
+from fedrzo.support.compiling import LONG, compiler_options
 from fedrzo.support.keys import written_out
 
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
@@ -84,8 +84,7 @@ def _advance(
 
         return in_blocks(one, span, carry) if blocks else jax.lax.fori_loop(span[0], span[1], one, carry)
 
-    with unsplit(spread.one_core_each and not many):  # rows of rows are looked up more slowly in a piece
-        return (jax.vmap(run) if many else run)(method, key, carry)
+    return (jax.vmap(run) if many else run)(method, key, carry)
 
 
 @functools.cache

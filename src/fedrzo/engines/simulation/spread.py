@@ -10,7 +10,6 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import PyTree, Reply, weighted_mean
-from fedrzo.support.hardware import cores
 from fedrzo.support.pytrees import index
 
 Step = Callable[[jax.Array, PyTree], Reply]
@@ -30,11 +29,6 @@ class Spread:
         if self.mesh is not None:
             return str(self.mesh.devices.flat[0].platform)
         return jax.default_backend() if self.device is None else self.device.platform
-
-    @property
-    def one_core_each(self) -> bool:
-        """Whether these are CPU devices, one for each core at least."""
-        return self.mesh is not None and self.platform == "cpu" and self.mesh.size >= cores()
 
     def each(self, step: Step, ids: jax.Array, memories: PyTree) -> Reply:
         """Return the clients' replies, one above the other."""
