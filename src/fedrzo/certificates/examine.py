@@ -22,7 +22,7 @@ from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
-from fedrzo.running.run import _key
+from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
 
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
@@ -71,7 +71,7 @@ def certify(
         with counting() as spent:
             program = sampling_program(moved, smoothing, batch_size, lower)
         check_start(moved, program)
-        bench = _Bench(moved, engines.get(engine), _key(key), program)
+        bench = _Bench(moved, engines.get(engine), run_key(key), program)
         bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
         facts = bench.inspect()
         if width is None:

@@ -36,6 +36,7 @@ STRIDE = 0x9E3779B9  # how far neighbours are apart before their bits are mixed
 BLOCK = 1 << 15  # squares whose low halves can be added up in 32 bits
 
 
+@functools.partial(jax.jit, static_argnames=("dim", "dtype"))  # traced once for many programs
 def sphere(key: jax.Array, dim: int, radius: Any, dtype: Any) -> jax.Array:
     """Draw a vector uniform on the sphere of the given radius in R^dim."""
     z = integers(key, dim)
@@ -48,6 +49,7 @@ def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
     return integers(key, dim).astype(dtype) * jnp.asarray(2.0**-FRACTION, dtype)
 
 
+@functools.partial(jax.jit, static_argnames="dim")
 def integers(key: jax.Array, dim: int) -> jax.Array:
     """Draw standard normals in units of 2^-13."""
     return quantile(lambda: bits(key, dim))

@@ -91,7 +91,8 @@ class DeComFL(Method):
         replies = federation.gather(self.client_steps, seeds, missed)
         record = SeedRecord(seeds, replies.mean())
         records = jax.tree.map(lambda rows, row: rows.at[r % self.records].set(row), state.records, record)
-        return DeComFLState(*self.replay(model, record, r), records, state.first.at[replies.ids].set(r))
+        moved = self.replay(model, record, r)
+        return DeComFLState(moved.x, moved.velocity, records, state.first.at[replies.ids].set(r))
 
     def client_steps(self, client: Client, key: jax.Array, memory: Model, seeds: jax.Array, missed: Missed) -> Reply:
         """Rebuild the server's model, keep it, take H steps from it; only their slopes leave the client."""
@@ -132,6 +133,7 @@ class DeComFL(Method):
         velocity = self.momentum * model.velocity + total / self.directions
         return Model(model.x - at(self.stepsize, r) * velocity, velocity)
 
+    @jax.jit  # for servers that are not compiled
     def replay(self, model: Model, record: SeedRecord, r: Any) -> Model:
         """Move by the steps of round r, as recorded."""
 

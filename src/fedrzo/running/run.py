@@ -75,7 +75,7 @@ def run(
             Ctrl-C cut rounds short), its message says how to go on.
     """
     _check_order(method, problem)
-    case = Case([method], problem, [_key(key)], rounds, clients_per_round, eval_every, stop)
+    case = Case([method], problem, [run_key(key)], rounds, clients_per_round, eval_every, stop)
     if callable(log) or not isinstance(log, Iterable):
         raise InputError(f"log: found {type(log).__name__}; pass a list of functions of a row, such as [print]")
     sinks = tuple(check_row_function(sink, "log") for sink in log)
@@ -121,7 +121,7 @@ def sweep(
         raise InputError(f"seeds: found {seeds!r}; pass at least one")
     pairs = list(itertools.product(settings, chosen))
     methods = [dataclasses.replace(method, **setting) for setting, _ in pairs]  # type: ignore[type-var]
-    case = Case(methods, problem, [_key(seed) for _, seed in pairs], rounds, clients_per_round, eval_every)
+    case = Case(methods, problem, [run_key(seed) for _, seed in pairs], rounds, clients_per_round, eval_every)
     per = len(chosen)
 
     def pack(results: list[Result]) -> Sweep:
@@ -187,7 +187,8 @@ def _check_order(method: Any, problem: Any) -> None:
         )
 
 
-def _key(key: int | jax.Array) -> jax.Array:
+def run_key(key: int | jax.Array) -> jax.Array:
+    """Return the key that a user gave, or meant by a number."""
     if isinstance(key, bool) or (isinstance(key, int | np.integer) and not 0 <= key < 2**32):
         raise InputError(f"key: found {key!r}; pass a whole number from 0 to 2**32 - 1, or jax.random.key(...)")
     if isinstance(key, int | np.integer):

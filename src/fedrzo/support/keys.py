@@ -33,6 +33,7 @@ def usual(key: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=NAME)
 
 
+@jax.jit  # so that it is traced once, not in every program that uses it
 def _hash(key: jax.Array, first: Any, second: Any) -> tuple[jax.Array, jax.Array]:
     """Hash two words of 32 bits with a key of two: five times four rounds, each group followed by a part of the key."""
     words = key[0], key[1], key[0] ^ key[1] ^ np.uint32(PARITY)
