@@ -1,8 +1,8 @@
 """The suite that every method must pass. A method's test file needs one line: `test_conformance = conformance.suite(Case(...))`.
 
 What it checks is what users rely on: engines agree, runs repeat and resume exactly, costs are exact, nothing retraces when a
-number changes, and the method descends. Most of a check's time is compilation, so checks share two programs, one for
-a cohort and one for all clients.
+number changes, and the method descends. Most of a check's time is compilation, so checks share two programs: one for
+a cohort, and one that counts what is computed for all clients.
 """
 
 import dataclasses
@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.engines.loop import LoopSession
+from fedrzo.engines.loop import Loop, LoopSession
 from fedrzo.engines.messages.codec import Message
 from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.federation.catch_up import as_sent
 from fedrzo.support.pytrees import nbytes
 
@@ -81,7 +82,7 @@ def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -
     problem = case.plain
     with problem.precision():
         method = case.method.prepare(problem).for_cohort(problem, case.some or problem.clients)
-        session = simulation.Simulation().start([method], problem, [jax.random.key(0)], case.some)
+        session = Simulation().start([method], problem, [jax.random.key(0)], case.some)
         before = jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(session.carry))
         assert hasattr(session.carry.state, "x")
@@ -89,26 +90,17 @@ def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -
         assert before == jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
 
 
-def _engines_agree(case: Case, **options: Any) -> None:
-    fast, plain = run(case, **options), run(case, engine="loop", **options)
+def a_cohort_runs_alike_on_both_engines_or_is_refused(case: Case, tmp_path: Any) -> None:
+    if case.method.needs_everyone:
+        with pytest.raises(fz.InputError, match="clients_per_round: found 2"):
+            run(case, clients_per_round=2)
+    fast, plain = run(case), run(case, engine="loop")
     for name, values in history_without_time(plain).items():
         if name in fz.Cost._fields or name == "round":
             assert values == list(fast.history[name]), name
         else:
             np.testing.assert_allclose(fast.history[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
     np.testing.assert_allclose(*(np.asarray(jax.tree.leaves(r.x)[0]) for r in (fast, plain)), rtol=1e-9, atol=1e-12)
-
-
-def simulation_equals_loop(case: Case, tmp_path: Any) -> None:
-    _engines_agree(case, clients_per_round=None)
-
-
-def simulation_equals_loop_for_a_cohort_or_refuses_it(case: Case, tmp_path: Any) -> None:
-    if case.method.needs_everyone:
-        with pytest.raises(fz.InputError, match="clients_per_round: found 2"):
-            run(case, clients_per_round=2)
-    else:
-        _engines_agree(case)
 
 
 def same_key_same_result_other_key_other_result(case: Case, tmp_path: Any) -> None:
@@ -157,8 +149,8 @@ def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
     assert nbytes(np.zeros(3, np.float32)) == 12
 
 
-def declared_evaluations_are_those_that_happen(case: Case, tmp_path: Any) -> None:
-    """Count sample losses where they are computed, in a black box; or sample gradients, as the loss is differentiated.
+def _counted(case: Case) -> tuple[Any, list[int]]:
+    """Return the toy, and a list that grows by a batch's size whenever its loss is computed in a black box, or differentiated.
 
     A product with second derivatives is the derivative of a gradient, hence counts as two.
     """
@@ -180,16 +172,27 @@ def declared_evaluations_are_those_that_happen(case: Case, tmp_path: Any) -> Non
 
         return lambda *arguments: watched(loss(*arguments), len(jax.tree.leaves(arguments[-1])[0]))
 
-    problem = case.problem(traced if case.numpy_loss is None else lambda loss: fz.blackbox(blackbox))
+    return case.problem(traced if case.numpy_loss is None else lambda loss: fz.blackbox(blackbox)), seen
+
+
+def everyone_descends_alike_on_both_engines_and_counts_what_is_computed(case: Case, tmp_path: Any) -> None:
+    problem, seen = _counted(case)
     with problem.precision():
-        method = case.method.prepare(problem).for_cohort(problem, case.some or problem.clients)
-        seen.clear()  # estimating constants is not charged
-        session = simulation.Simulation().start([method], problem, [jax.random.key(0)], case.some)
-        session.advance(3)
-        jax.block_until_ready(session.carry)
-        jax.effects_barrier()
-        cost = session.costs()[0]
-        assert (cost.gradients if case.numpy_loss is None else cost.evaluations) == sum(seen) > 0
+        method = case.method.prepare(problem).for_cohort(problem, problem.clients)
+        fast, plain = (engine.start([method], problem, [jax.random.key(0)], None) for engine in (Simulation(), Loop()))
+        (first,) = fast.evaluate()["loss"]
+        for session in (fast, plain):
+            seen.clear()  # estimating constants and monitoring are not charged
+            session.advance(3)
+            jax.block_until_ready(session.states()[0].x)
+            jax.effects_barrier()
+            cost = session.costs()[0]
+            assert (cost.gradients if case.numpy_loss is None else cost.evaluations) == sum(seen) > 0
+        assert fast.costs() == plain.costs()
+        np.testing.assert_allclose(fast.states()[0].x, plain.states()[0].x, rtol=1e-9, atol=1e-12)
+        fast.advance(case.rounds - 3)
+        (last,) = fast.evaluate()["loss"]
+        assert last - case.optimum < case.descent * (first - case.optimum)
 
 
 def no_retrace_on_new_numbers(case: Case, tmp_path: Any) -> None:
@@ -203,20 +206,13 @@ def no_retrace_on_new_numbers(case: Case, tmp_path: Any) -> None:
     assert case.changes
 
 
-def descends_on_the_toy(case: Case, tmp_path: Any) -> None:
-    loss = run(case, rounds=case.rounds, clients_per_round=None).history["loss"]
-    assert loss[-1] - case.optimum < case.descent * (loss[0] - case.optimum)
-
-
 CHECKS = [
     state_and_memory_are_arrays_of_stable_structure,
-    simulation_equals_loop,
-    simulation_equals_loop_for_a_cohort_or_refuses_it,
+    a_cohort_runs_alike_on_both_engines_or_is_refused,
     same_key_same_result_other_key_other_result,
     a_short_run_is_a_prefix_of_a_long_one,
     resume_equals_no_stop,
     counted_bytes_are_the_bytes_that_crossed,
-    declared_evaluations_are_those_that_happen,
+    everyone_descends_alike_on_both_engines_and_counts_what_is_computed,
     no_retrace_on_new_numbers,
-    descends_on_the_toy,
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from conformance import Case, declared_evaluations_are_those_that_happen, suite
+from conformance import Case, everyone_descends_alike_on_both_engines_and_counts_what_is_computed, suite
 from fedrzo.engines.simulation import engine as simulation
 from fedrzo.zoo import logistic, make, toys
 from quadratics import exact_y, optimum
@@ -72,7 +72,9 @@ test_conformance = suite(case(fz.Scaffold(0.1, 4, batch_size=2), local_steps=3, 
 
 
 def test_the_gradients_of_option_1_are_those_that_happen():
-    declared_evaluations_are_those_that_happen(case(fz.Scaffold(0.1, 4, batch_size=2, option=1)), None)
+    everyone_descends_alike_on_both_engines_and_counts_what_is_computed(
+        case(fz.Scaffold(0.1, 4, batch_size=2, option=1)), None
+    )
 
 
 @pytest.mark.parametrize("option", [1, 2])
