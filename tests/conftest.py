@@ -14,7 +14,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # For processes that tests start; pyproject.toml says the same to pytest itself, and why.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
-MAPS = 30_000  # a process may have some 65,000 memory maps, and each compiled program holds some
+MAPS = 15_000  # a process may have some 65,000 memory maps, and each compiled program holds some
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

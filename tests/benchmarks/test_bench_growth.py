@@ -22,6 +22,7 @@ def test_very_many_clients_do_little_each():
     assert growth.setting("local_steps", 64) == {**growth.BASE, "local_steps": 64}
 
 
+@pytest.mark.slow("starts a process that compiles")
 def test_a_setting_in_a_process_of_its_own():
     chosen = {"clients": 60, "local_steps": 2, "neurons": 2, "samples": 3, "pixels": 10}
     found = growth.apart(chosen)

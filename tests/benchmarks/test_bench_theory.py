@@ -71,6 +71,7 @@ def test_clients_agree_when_a_round_begins_and_drift_apart_in_it():
     assert apart[4] < 4 * 0.01**2 * 4
 
 
+@pytest.mark.slow("several programs")
 def test_inactive_clients_have_no_say():
     few, many = (traces.trace(traces.l1(m, 2, 0.5), 0.01, 2, 50, [3], 2) for m in (2, 5))
     np.testing.assert_allclose(few.squared, many.squared, rtol=1e-12)

@@ -53,6 +53,7 @@ def test_an_interval_without_noise_is_a_point():
     assert found.upper == pytest.approx(4)
 
 
+@pytest.mark.slow("thousands of averages")
 def test_the_nearest_point_of_sets_at_an_angle_is_found_by_averages_alone():
     halves = [fz.sets.Halfspace(np.array([1.0, 0.0]), 0.0), fz.sets.Halfspace(np.array([1.0, 1.0]), 0.0)]
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.zeros((2, 2))] * 2), np.zeros(2), halves)

@@ -97,6 +97,7 @@ def test_predicted_costs_are_those_of_a_run(good):
     assert good["trial"].data["after"] == result.history["loss"][3]  # the trial is the start of the run itself
 
 
+@pytest.mark.slow("runs as long as those whose costs it predicts")
 def test_costs_that_grow_are_predicted_nearly(bilevel):
     """The default plan of the lower level grows like a logarithm of the round."""
     problem, report = bilevel

@@ -172,6 +172,7 @@ def test_compare_takes_a_users_file(call, user_file):
     assert found["methods"][0]["at_equal_evaluations"]["loss"] < found["start"]
 
 
+@pytest.mark.slow("several programs from a cold start")
 @pytest.mark.filterwarnings("ignore:stepsize")
 def test_divergence_is_one_line_for_one_run_and_null_for_seeds(call, user_file):
     user_file.write_text(USER_FILE.replace("print", "str").replace("np.zeros(())", "np.zeros(()), fz.sets.Box(-1, 1)"))

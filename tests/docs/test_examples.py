@@ -116,6 +116,7 @@ def test_a_simulator_is_minimised_in_several_processes(numbers):
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None and os.environ.get("FEDRZO_REQUIRE_TORCH") != "1", reason="needs PyTorch"
 )
+@pytest.mark.slow("trains a network")
 @example("torch_training")
 def test_a_network_is_tuned_from_its_validation_loss(numbers):
     assert numbers["loss found"] < 0.6 * numbers["loss at the start"]

@@ -51,6 +51,7 @@ def test_a_page_is_found_by_searching(page, site):
     assert page.get_by_role("heading", name="Halfspace").is_visible()
 
 
+@pytest.mark.slow("looks at every page in a browser")
 def test_code_and_its_comments_are_not_cut_off(page, site):
     for name in ("index", "own-problem", "own-method", "commands", "fedrzo-nn"):
         page.goto((site / f"{name}.html").as_uri())

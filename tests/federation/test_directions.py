@@ -101,7 +101,7 @@ def test_a_second_implementation_agrees(path):
     np.testing.assert_allclose(v, 0.3 * np.array(integers) / np.sqrt(squares), rtol=4e-7)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 7, 3140, 40_000, 100_003])
+@pytest.mark.parametrize("dim", [1, 7, 40_000])
 def test_bits_do_not_depend_on_how_they_are_computed(dim):
     """Alone, compiled, or in the middle of a batch of keys."""
     many = keys(3)

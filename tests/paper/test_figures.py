@@ -72,6 +72,7 @@ def test_fig1_is_one_sweep_with_the_papers_settings(small, monkeypatch):
     assert (named["gamma"], named["lambda"], named["clients m"], named["neurons N1"]) == (1e-5, 0.01, 5, 4)
 
 
+@pytest.mark.slow("a figure's runs, twice")
 def test_what_was_interrupted_is_continued(small, tmp_path, monkeypatch, capsys):
     """The second of fig6's two sweeps is interrupted; the next call does not run the first again."""
     straight = fig6.run(Reproduction("fig6", quick=True, progress=False))

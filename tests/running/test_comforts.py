@@ -116,6 +116,7 @@ except KeyboardInterrupt as stop:
 """
 
 
+@pytest.mark.slow("computes in a process of its own until it is stopped")
 def test_a_second_ctrl_c_does_not_wait(start):
     process = start(TWICE)
     assert process.stdout.readline() == "ready\n"

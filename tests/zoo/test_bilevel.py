@@ -79,6 +79,7 @@ def test_only_the_mean_of_the_hyper_parameters_matters_and_only_inside_the_domai
     assert outside == pytest.approx(even, rel=1e-7)  # -1 counts as the floor, 0.01
 
 
+@pytest.mark.slow("several programs")
 def test_local_steps_are_one_longer_step_for_hyper_parameters_but_not_for_direct():
     def apart(problem, lower):
         short = fz.run(tuned(local_steps=4, stepsize=0.005, lower=lower), problem, 3, eval_every=3, progress=False).x
@@ -118,6 +119,7 @@ def fair(problem):
     return result
 
 
+@pytest.mark.slow("a long run")
 def test_fair_classification_free_weights_are_losses_over_lambda():
     problem = make("fair-digits", regularisation=0.1)
     result = fair(problem)

@@ -67,6 +67,7 @@ def test_where_caps_bind_the_closed_form_is_refused_and_the_method_still_finds_t
     assert result.history["lower_error"][-1] < 1e-7
 
 
+@pytest.mark.slow("a long run and its certificate")
 def test_certified_value_is_within_a_percent_with_its_certificate():
     entry = table4.solved(10, 1.0)
     assert entry["optimum"] == pytest.approx(-1.6466618, rel=1e-6)
