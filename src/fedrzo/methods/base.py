@@ -16,6 +16,7 @@ from fedrzo.federation.protocol import Federation
 from fedrzo.methods.guards import guard
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.arguments import checked_signature
 from fedrzo.support.fields import check_fields, checked, set_fields, static
@@ -57,18 +58,18 @@ class Method:
         """This method without the wrapper, if any, that its rounds travel in."""
         return self
 
-    def init(self, problem: Any, key: jax.Array) -> Any:
+    def init(self, problem: Problem, key: jax.Array) -> Any:
         """Return the first state: a NamedTuple of arrays with a field x."""
         return State(jnp.asarray(problem.x0))
 
-    def init_memory(self, problem: Any) -> Any:
+    def init_memory(self, problem: Problem | LowerLevel) -> Any:
         """Return what each client remembers at the start (a pytree of arrays), or None if clients keep nothing."""
 
-    def prepare(self, problem: Any) -> Any:
+    def prepare(self, problem: Problem) -> Any:
         """Return this method with everything filled in that it takes from the problem, such as estimated constants."""
         return self
 
-    def for_cohort(self, problem: Any, size: int) -> Any:
+    def for_cohort(self, problem: Problem, size: int) -> Any:
         """Return this method, prepared, for rounds in which so many clients take part."""
         return self
 
@@ -87,7 +88,7 @@ class Method:
     def diagnose(self, state: Any, before: np.ndarray) -> str | None:
         """Say what went wrong in a state that is not healthy, if the method knows; `before` is the last good x."""
 
-    def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
+    def doubt(self, problem: Problem, x: np.ndarray, rounds: int) -> str | None:
         """Say why x, reached after so many rounds, may be wrong, if the method can tell from the problem itself."""
 
     def longest_step(self, constrained: bool) -> float:

@@ -27,6 +27,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Gathered, Reply, weighted_mean
 from fedrzo.methods.base import Method, method
 from fedrzo.methods.scalar_plan import KEPT, RoundRecord, ScalarPlan
+from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import index
 
 PyTree = Any
@@ -80,14 +81,14 @@ class ByScalars(Method):
         """Return this method with another stepsize."""
         return dataclasses.replace(self, inner=self.inner.with_stepsize(stepsize))
 
-    def init(self, problem: Any, key: jax.Array) -> ScalarState:
+    def init(self, problem: Problem, key: jax.Array) -> ScalarState:
         """Return the state before the first round: nothing on record, everybody at x0."""
         inner = self.inner.init(problem, key)
         empty = RoundRecord.empty(self.plan, inner.x.dtype)
         rows = jax.tree.map(lambda leaf: jnp.zeros((max(1, self.plan.kept), *leaf.shape), leaf.dtype), empty)
         return ScalarState(inner, rows, jnp.zeros(problem.clients, jnp.int32))
 
-    def init_memory(self, problem: Any) -> Copy | None:
+    def init_memory(self, problem: Problem) -> Copy | None:
         """Return the x that a client starts from, where it rebuilds the next ones by itself."""
         if not self.plan.kept:
             return None

@@ -14,6 +14,7 @@ from fedrzo.federation.catch_up import Missed
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, batch, checked, method, one_of, stepsize_or_auto, within
+from fedrzo.problems.base import Problem
 from fedrzo.support.numbers import Schedule, constant, whole
 
 
@@ -71,14 +72,14 @@ class DeComFL(Method):
     handles_constraints = False
     serves_below = False  # its records are of the top method's rounds
 
-    def init(self, problem: Any, key: jax.Array) -> DeComFLState:
+    def init(self, problem: Problem, key: jax.Array) -> DeComFLState:
         """Start at x0, at rest, with nothing on record."""
         start = self.init_memory(problem)
         shape = (self.records, self.local_steps)
         empty = SeedRecord(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))
         return DeComFLState(*start, empty, jnp.zeros(problem.clients, jnp.int32))
 
-    def init_memory(self, problem: Any) -> Model:
+    def init_memory(self, problem: Problem) -> Model:
         """Return what every client starts from."""
         x0 = jnp.asarray(problem.x0)
         return Model(x0, jnp.zeros_like(x0))

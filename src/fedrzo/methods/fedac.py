@@ -13,6 +13,7 @@ from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, checked, method, one_of
 from fedrzo.methods.lower import GradientMethod, curvature_at, local_schedule
+from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, single_level
 from fedrzo.support.numbers import positive
 
@@ -43,11 +44,11 @@ class FedAC(GradientMethod):
     variant: str = checked(one_of("I", "II"), default="I", static=True)
     constants: StepConstants | None = None
 
-    def init(self, problem: Any, key: jax.Array) -> FedACState:
+    def init(self, problem: Problem, key: jax.Array) -> FedACState:
         """Start both sequences at x0."""
         return FedACState(jnp.asarray(problem.x0), jnp.asarray(problem.x0), curvature_at(problem))
 
-    def prepare(self, problem: Any) -> Self:
+    def prepare(self, problem: Problem) -> Self:
         """Estimate the constants; the coupling needs mu even where a stepsize is given."""
         if self.constants is not None:
             return self

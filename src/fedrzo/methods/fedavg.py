@@ -24,6 +24,7 @@ from fedrzo.federation.protocol import Reply
 from fedrzo.methods.base import at, checked, method, static
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerPlan, local_schedule
+from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, single_level
 from fedrzo.support.numbers import Schedule, count, positive
 
@@ -80,19 +81,19 @@ class FedAvg(LocalSGD):
         if self.epochs is not None and (self.local_steps is not None or self.schedule is not None):
             raise InputError(f"epochs: found {self.epochs:g} beside local_steps or a schedule; give one of the three")
 
-    def check(self, problem: Any) -> None:
+    def check(self, problem: Problem) -> None:
         """Refuse epochs over samples without end."""
         super().check(problem)
         if self.epochs is not None:
             _samples(problem.data, 0)
 
-    def prepare(self, problem: Any) -> Any:
+    def prepare(self, problem: Problem) -> Any:
         """Estimate the constants that are needed and not given; no strong convexity is asked for where mu is not used."""
         if self.constants is not None or self.schedule in (None, "LUPA-SGD"):
             return super().prepare(problem)
         return dataclasses.replace(self, constants=single_level(problem, convex=False))
 
-    def rounds_for(self, problem: Any) -> int:
+    def rounds_for(self, problem: Problem) -> int:
         """Return how many rounds a schedule spreads its budget over, for the clients of a problem."""
         if self.schedule is None:
             raise InputError("schedule: found None; only a schedule with a budget says how many rounds it takes")

@@ -14,6 +14,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import batch, checked, method
 from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, retreat
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import constant, whole
 
@@ -80,7 +81,7 @@ class FedBiOAcc(HypergradientMethod):
                     f"{name}: c a_0^2 is {c * self.rate(0) ** 2:.3g}, above 1; use a smaller one, or a larger offset"
                 )
 
-    def init(self, problem: Any, key: jax.Array) -> AccState:
+    def init(self, problem: Bilevel, key: jax.Array) -> AccState:
         """Start at x0 and y0 with v = 0; the first momenta are the clients' own."""
         point = super().init(problem, key)
         return AccState(point.x, point.y, point.v, jax.tree.map(jnp.zeros_like, point))

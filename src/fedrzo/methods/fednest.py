@@ -14,6 +14,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.hypergradient import HypergradientMethod, Oracles
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import lower_level
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
@@ -37,7 +38,7 @@ class Nested(HypergradientMethod):
     neumann: Schedule = checked(count, default=5)
     batch_size: int | str = checked(batch, default=1, static=True)
 
-    def prepare(self, problem: Any) -> Any:
+    def prepare(self, problem: Bilevel) -> Any:
         """Note whether the indirect term vanishes, and set the series' step to 1/l where none was given."""
         known: Any = self  # both methods have these two fields, at places of their own
         minimax, step = problem.zero_sum, known.neumann_stepsize
@@ -45,7 +46,7 @@ class Nested(HypergradientMethod):
             step = 1 / lower_level(problem).smoothness
         return dataclasses.replace(known, minimax=minimax, neumann_stepsize=step)
 
-    def init(self, problem: Any, key: jax.Array) -> NestState:
+    def init(self, problem: Bilevel, key: jax.Array) -> NestState:
         """Start at x0 and y0."""
         return NestState(jnp.asarray(problem.x0, float), jnp.asarray(problem.y0, float))
 
@@ -80,7 +81,7 @@ class FedNest(Nested):
     randomised: bool = static(default=False)
     minimax: bool = static(default=False)
 
-    def init_memory(self, problem: Any) -> jax.Array:
+    def init_memory(self, problem: Bilevel) -> jax.Array:
         """A client keeps the y it heard last, so that it need not be sent twice."""
         return jnp.asarray(problem.x0 if problem.nested else problem.y0, float)
 

@@ -45,7 +45,7 @@ class FedRZO2s(FedRZO):
 
     solves = (TwoStage,)
 
-    def check(self, problem: Any) -> None:
+    def check(self, problem: TwoStage) -> None:
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""
         super().check(problem)
         self.solver.check(*problem.hardest())
@@ -79,7 +79,7 @@ class FedRZO2s(FedRZO):
         taken = jnp.round(solved * size).astype(jnp.int32)
         return Reply(x, evaluations=2 * steps * size, steps=taken, code=code)
 
-    def doubt(self, problem: Any, x: np.ndarray, rounds: int) -> str | None:
+    def doubt(self, problem: TwoStage, x: np.ndarray, rounds: int) -> str | None:
         """Say that the solver leaves lower solutions far from the truth at the end of a run.
 
         Algorithm 5 is meant to take more steps the longer a run goes on: it is looked at as in a run of some length.

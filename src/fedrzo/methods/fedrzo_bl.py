@@ -22,6 +22,7 @@ from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower, with_constants
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import StepConstants, lower_level
+from fedrzo.problems.lower_level import WithLowerLoss
 from fedrzo.support.numbers import Schedule, count
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
@@ -83,14 +84,14 @@ class FedRZObl(LowerClosing, FedRZO):
         super().__post_init__()
         check_serves(self.lower, self.lower_rounds)
 
-    def check(self, problem: Any) -> None:
+    def check(self, problem: WithLowerLoss) -> None:
         """Refuse combinations that cannot work, before anything starts."""
         super().check(problem)
         check_solves(self.lower, problem)
         if self.closing and problem.lower_blackbox:
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
 
-    def prepare(self, problem: Any) -> Self:
+    def prepare(self, problem: WithLowerLoss) -> Self:
         """Estimate the lower level's constants where they are needed and not given."""
         needed = self.closing or hasattr(self.lower, "constants")
         if self.constants is not None or not needed or problem.lower_blackbox:
@@ -98,11 +99,11 @@ class FedRZObl(LowerClosing, FedRZO):
         constants = lower_level(problem)
         return dataclasses.replace(self, lower=with_constants(self.lower, constants), constants=constants)
 
-    def coded_steps(self, problem: Any) -> Any:
+    def coded_steps(self, problem: WithLowerLoss) -> Any:
         """Return one where there are no sets for x, since all steps then add up along one direction."""
         return 1 if problem.sets.free else self.local_steps
 
-    def init(self, problem: Any, key: jax.Array) -> BilevelState:
+    def init(self, problem: WithLowerLoss, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
         nothing = jnp.zeros((), jnp.result_type(float))
         pair = jnp.tile(jnp.asarray(problem.y0, float), 2)

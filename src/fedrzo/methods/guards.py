@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.support.arguments import call_part, check_arrays, kind, mismatch
 from fedrzo.support.columns import LOWER_COLUMNS, taken
 
@@ -48,7 +49,7 @@ def with_metrics(row: dict[str, Any], method: Any, state: Any) -> dict[str, Any]
     return row | numbers
 
 
-def _first_state(said: str, found: Any, method: Any, problem: Any, key: Any) -> None:
+def _first_state(said: str, found: Any, method: Any, problem: Problem, key: Any) -> None:
     _has_x(said, found)
     shape, wanted = np.shape(found.x), np.shape(problem.x0)
     if shape != wanted:

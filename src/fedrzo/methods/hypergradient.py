@@ -43,7 +43,7 @@ class Products(NamedTuple):
 class Oracles:
     """The derivatives of one client's two losses, each on a batch of that level's data."""
 
-    problem: Any  # the bilevel problem
+    problem: Bilevel  # the bilevel problem
     upper: Client  # the client, seeing the upper data
     lower: Client  # the same client, seeing the lower data
 
@@ -109,7 +109,7 @@ class HypergradientMethod(Method):
     needs_gradients = True
     handles_constraints = False
 
-    def check(self, problem: Any) -> None:
+    def check(self, problem: Bilevel) -> None:
         """Refuse what is outside these methods' assumptions, naming the one that is not."""
         super().check(problem)
         name = type(self).__name__
@@ -123,7 +123,7 @@ class HypergradientMethod(Method):
             for data in (problem.data, problem.lower_data):
                 check_batch_size(getattr(self, argument, 1), data, argument)
 
-    def init(self, problem: Any, key: jax.Array) -> Any:
+    def init(self, problem: Bilevel, key: jax.Array) -> Any:
         """Start at x0 and y0, with v = 0."""
         y = jnp.asarray(problem.y0, float)
         return Point(jnp.asarray(problem.x0, float), y, jnp.zeros_like(y))

@@ -83,7 +83,7 @@ class LocalSGDA(Method):
                     f"{name}: found {beta:g} with damping {self.damping:g}; their product must be at most 1"
                 )
 
-    def check(self, problem: Any) -> None:
+    def check(self, problem: Minimax) -> None:
         """Refuse what is no minimax problem, or has no gradients."""
         if isinstance(problem, self.solves) and is_blackbox(problem.loss_fn):
             raise InputError(
@@ -91,7 +91,7 @@ class LocalSGDA(Method):
             )
         super().check(problem)
 
-    def init(self, problem: Any, key: jax.Array) -> SGDAState:
+    def init(self, problem: Minimax, key: jax.Array) -> SGDAState:
         """Start at x0 and y0, at rest."""
         x, y = jnp.asarray(problem.x0, float), jnp.asarray(problem.y0, float)
         return SGDAState(x, y) if self.momentum is None else SGDAState(x, y, jnp.zeros_like(x), jnp.zeros_like(y))

@@ -11,7 +11,9 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, check_batch_size
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, batch, checked, method, static
+from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, correct, single_level
+from fedrzo.problems.lower_level import WithLowerLoss
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import Schedule, count, positive
@@ -77,11 +79,11 @@ class GradientMethod(TunedMethod):
             known = " or ".join(f'"{name}"' for name in self.schedules)
             raise InputError(f"schedule: found {self.schedule!r}; pass None or {known}")
 
-    def init(self, problem: Any, key: jax.Array) -> Any:
+    def init(self, problem: Problem, key: jax.Array) -> Any:
         """Start at x0."""
         return GradientState(jnp.asarray(problem.x0), curvature_at(problem))
 
-    def prepare(self, problem: Any) -> Any:
+    def prepare(self, problem: Problem) -> Any:
         """Estimate the constants that the schedules need, where the user gave none."""
         if self.constants is not None or (self.stepsize is not None and self.schedule is None):
             return self
@@ -150,7 +152,7 @@ def check_serves(method: Any, rounds: Any) -> None:
         raise InputError(f"lower_rounds: {type(method).__name__} has no plan of its own; say how many rounds")
 
 
-def check_solves(method: Any, problem: Any) -> None:
+def check_solves(method: Any, problem: WithLowerLoss) -> None:
     """Refuse a method that cannot solve the lower level of this problem."""
     name = type(method).__name__
     check_batch_size(getattr(method, "batch_size", 1), problem.lower_data)
@@ -190,7 +192,7 @@ class Start(NamedTuple):
     curvature: Any = None
 
 
-def curvature_at(problem: Any) -> Any:
+def curvature_at(problem: Problem) -> Any:
     """Return the mu and L that a lower level's owner starts a solve with; None on a problem of its own."""
     return problem.curvature if isinstance(problem, Start) else None
 

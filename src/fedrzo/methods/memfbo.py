@@ -13,6 +13,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method
 from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, length, local_sum, retreat
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.support.numbers import Schedule, count, positive
 
 
@@ -63,7 +64,7 @@ class MemFBO(HypergradientMethod):
     server_lower_stepsize: Schedule | None = checked(positive, default=None)
     server_penalised_stepsize: Schedule | None = checked(positive, default=None)
 
-    def init(self, problem: Any, key: jax.Array) -> MemState:
+    def init(self, problem: Bilevel, key: jax.Array) -> MemState:
         """Start at x0, with y and z at y0."""
         y = jnp.asarray(problem.y0, float)
         return MemState(jnp.asarray(problem.x0, float), y, y)

@@ -16,6 +16,7 @@ from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, State, at, batch, checked, method
 from fedrzo.methods.lower import LowerPlan
+from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, client_smoothness, single_level
 from fedrzo.support.numbers import Schedule, constant, count
 
@@ -60,7 +61,7 @@ class Scaffnew(Method):
     handles_constraints = False
     needs_everyone = True  # an average over some clients only would leave controls that do not sum to zero
 
-    def prepare(self, problem: Any) -> Self:
+    def prepare(self, problem: Problem) -> Self:
         """Estimate the constants where something is to be made of them."""
         if self.constants is not None or (self.stepsize is not None and self.probability is not None):
             return self
@@ -97,7 +98,7 @@ class Scaffnew(Method):
         needed = jnp.maximum(2 * self.p * jnp.log(1 / self.tolerance) / shrink, (r + 1.0) ** (2 / 3))
         return LowerPlan(jnp.ceil(needed).astype(jnp.int32), 1 / self.p)
 
-    def init_memory(self, problem: Any) -> tuple[jax.Array, jax.Array]:
+    def init_memory(self, problem: Problem) -> tuple[jax.Array, jax.Array]:
         """Return what a client keeps: what it sent last, and h_i = 0."""
         nothing = jnp.zeros_like(jnp.asarray(problem.x0))
         return nothing, nothing

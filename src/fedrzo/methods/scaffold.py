@@ -13,6 +13,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, batch, checked, method
+from fedrzo.problems.base import Problem
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
@@ -53,12 +54,12 @@ class Scaffold(Method):
     needs_gradients = True
     handles_constraints = False
 
-    def init(self, problem: Any, key: jax.Array) -> ScaffoldState:
+    def init(self, problem: Problem, key: jax.Array) -> ScaffoldState:
         """Start at x0 with no correction."""
         x = jnp.asarray(problem.x0)
         return ScaffoldState(x, jnp.zeros_like(x))
 
-    def init_memory(self, problem: Any) -> jax.Array:
+    def init_memory(self, problem: Problem) -> jax.Array:
         """Return a client's first control, c_i = 0."""
         return jnp.zeros_like(jnp.asarray(problem.x0))
 

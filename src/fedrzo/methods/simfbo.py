@@ -14,6 +14,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, static
 from fedrzo.methods.hypergradient import HypergradientMethod, Oracles, Point, into_ball, length, local_sum, retreat
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
 
@@ -64,7 +65,7 @@ class SimFBO(HypergradientMethod):
     radius: float = checked(constant, default=1e3)
     normalised: bool = static(default=False)
 
-    def check(self, problem: Any) -> None:
+    def check(self, problem: Bilevel) -> None:
         """Refuse what is outside the method's assumptions, or a wrong number of step counts."""
         super().check(problem)
         if isinstance(self.local_steps, tuple) and len(self.local_steps) != problem.clients:

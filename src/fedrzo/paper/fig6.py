@@ -1,13 +1,13 @@
 """The paper's Figure 6: progress of FedRZO_2s on two of the table's games, as printed and with the followers in equilibrium."""
 
 import warnings
-from typing import Any
 
 from fedrzo.methods import FedRZO2s
 from fedrzo.paper import table4
 from fedrzo.paper.claims import more_local_steps
 from fedrzo.paper.record import Curves, Record, Setting
 from fedrzo.paper.reproduction import Reproduction
+from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
 from fedrzo.zoo import cournot
 
@@ -58,7 +58,7 @@ def progress(
     reproduction: Reproduction, followers: int, eta: float, b: float, setting: str, rounds: int, seeds: list[int]
 ) -> dict[int, list[History]]:
     """Run one game for all H and seeds."""
-    problem: Any = cournot.cournot(followers, b, setting, scenarios=MONITORED, iterations=rounds * STEPS[-1])
+    problem: Problem = cournot.cournot(followers, b, setting, scenarios=MONITORED, iterations=rounds * STEPS[-1])
     stepsize = table4.STEPSIZE if setting == "paper" else EQUILIBRIUM_STEPSIZE
     method = FedRZO2s(stepsize, eta, STEPS[0], solver=cournot.solver(followers, setting))
     with warnings.catch_warnings():

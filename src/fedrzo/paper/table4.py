@@ -19,6 +19,7 @@ from fedrzo.methods import FedRZO2s
 from fedrzo.paper.claims import exact
 from fedrzo.paper.record import Claim, Record, Setting, Table
 from fedrzo.paper.reproduction import Reproduction
+from fedrzo.problems.base import Problem
 from fedrzo.running.run import run as run_method
 from fedrzo.zoo import cournot
 
@@ -142,14 +143,14 @@ def table(found: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def monitored(problem: Any, x: Any) -> dict[str, float]:
+def monitored(problem: Problem, x: Any) -> dict[str, float]:
     """Return what a problem monitors at x."""
     with problem.precision():
         return {name: float(value) for name, value in _evaluate(problem, jnp.asarray(x, float)).items()}
 
 
 @jax.jit
-def _evaluate(problem: Any, x: jax.Array) -> dict[str, jax.Array]:
+def _evaluate(problem: Problem, x: jax.Array) -> dict[str, jax.Array]:
     return problem.evaluate(x)
 
 

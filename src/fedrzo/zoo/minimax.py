@@ -13,6 +13,7 @@ import numpy as np
 
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
+from fedrzo.problems.base import Problem
 from fedrzo.problems.bilevel import Minimax
 from fedrzo.support.numbers import check_counts
 
@@ -59,18 +60,18 @@ def ncsc(
     )  # fmt: skip
 
 
-def best_y(problem: Any, x: np.ndarray) -> np.ndarray:
+def best_y(problem: Problem, x: np.ndarray) -> np.ndarray:
     """Return the maximiser of `ncsc` at x."""
     A, b = _means(problem)
     return A @ x + b
 
 
-def phi(problem: Any, x: np.ndarray) -> float:
+def phi(problem: Problem, x: np.ndarray) -> float:
     """Return Phi of `ncsc`."""
     return WAVE * float(np.sum(np.cos(x))) + 0.5 * float(np.sum(best_y(problem, x) ** 2))
 
 
-def grad_phi(problem: Any, x: np.ndarray) -> np.ndarray:
+def grad_phi(problem: Problem, x: np.ndarray) -> np.ndarray:
     """Return the gradient of Phi of `ncsc`."""
     return -WAVE * np.sin(x) + _means(problem)[0].T @ best_y(problem, x)
 
