@@ -154,7 +154,7 @@ def test_a_projection_that_is_not_exact_says_so():
         lambda x, batch: jnp.sum(x) + 0 * jnp.sum(batch), data, np.zeros(2), constraint=[Disc(), over]
     )
     with pytest.warns(UserWarning, match=r"^constraint: found a projection that may be off by"):
-        problem.project_all(np.array([[0.0, 3.0]]))
+        problem.project(np.array([[0.0, 3.0]]))
     shared = fz.Nonsmooth(problem.loss_fn, data, np.zeros(2), constraint=Intersection(Disc(), over))
     with pytest.warns(UserWarning, match=r"^constraint: found a projection that may be off by"):
         shared.project(np.array([0.0, 3.0]))

@@ -9,11 +9,12 @@ from typing import Any
 from fedrzo.support.extras import require
 
 DAYS = 365
-HOSTS = ("localhost", "127.0.0.1", "::1")
+HOST = "localhost"
+ADDRESSES = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 
 def make_authority(folder: Path) -> None:
-    """Write an authority's certificate `ca.crt`, and `server.pem` and `server.key`, signed by it, for `HOSTS`.
+    """Write an authority's certificate `ca.crt`, and `server.pem` and `server.key`, signed by it, for this machine.
 
     The authority's own key is forgotten: nothing else can ever be signed by it.
     """
@@ -26,14 +27,14 @@ def make_authority(folder: Path) -> None:
         (_usage(x509, signs_certificates=True), True),
     ]
     leaf = [
-        (x509.SubjectAlternativeName([_host(x509, host) for host in HOSTS]), False),
+        (x509.SubjectAlternativeName([x509.DNSName(HOST), *map(x509.IPAddress, ADDRESSES)]), False),
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False),
         (_usage(x509, signs_certificates=False), True),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(_certificate(issuer, issuer, authority, authority, root))
-    (folder / "server.pem").write_bytes(_certificate(HOSTS[0], issuer, server, authority, leaf))
+    (folder / "server.pem").write_bytes(_certificate(HOST, issuer, server, authority, leaf))
     write_secret(folder / "server.key", _private(server, "PKCS8"))
 
 
@@ -79,13 +80,6 @@ def _certificate(subject: str, issuer: str, key: Any, signer: Any, extensions: l
         builder = builder.add_extension(extension, critical)
     signed = builder.sign(signer, require("cryptography.hazmat.primitives.hashes", "flower").SHA256())
     return signed.public_bytes(require("cryptography.hazmat.primitives.serialization", "flower").Encoding.PEM)
-
-
-def _host(x509: Any, host: str) -> Any:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
 
 
 def _usage(x509: Any, signs_certificates: bool) -> Any:

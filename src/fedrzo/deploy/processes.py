@@ -129,14 +129,9 @@ def ending_in_order() -> Iterator[None]:
 
 def free_ports(count: int) -> list[int]:
     """Return ports of the loopback interface that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def wait_for_port(port: int, processes: Processes, seconds: float) -> None:

@@ -15,19 +15,14 @@ COSTS = {"evaluations": "loss evaluations", UPPER: "upper-level evaluations"}
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}  # what `Claim.holds` says
 
 
-def cost(history: History, name: str) -> np.ndarray:
-    """Return a cumulative cost; of upper-level evaluations too, without the gradients of a lower level."""
-    return history["evaluations"] if name == UPPER else spent(history, name)
-
-
 def at_cost(histories: Sequence[History], metric: str, name: str, budget: float) -> np.ndarray:
     """Return each run's metric when it had spent so much, between two rows on the line that joins them."""
-    return np.array([np.interp(budget, cost(history, name), history[metric]) for history in histories])
+    return np.array([np.interp(budget, spent(history, name), history[metric]) for history in histories])
 
 
 def common_budget(groups: Sequence[Sequence[History]], name: str) -> float:
     """Return the largest cost that all runs reached."""
-    return float(min(cost(history, name)[-1] for histories in groups for history in histories))
+    return float(min(spent(history, name)[-1] for histories in groups for history in histories))
 
 
 def final(histories: Sequence[History], metric: str, row: int = -1) -> np.ndarray:

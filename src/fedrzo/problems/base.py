@@ -144,17 +144,12 @@ class Problem(Questions):
         return replaced(self, data=data, sets=sets, client_weights=weights, test=None, metrics=())
 
     def project(self, x: jax.Array) -> jax.Array:
-        """Project a flat x onto the intersection of all clients' sets; warn if that, or a client's own, cannot be trusted."""
-        return x if self.sets.free else self._projected(jnp.asarray(x)[None])[0]
-
-    def project_all(self, points: np.ndarray) -> np.ndarray:
-        """Project each row onto the intersection of all clients' sets."""
-        return points if self.sets.free else np.asarray(self._projected(jnp.asarray(points)))
-
-    def _projected(self, points: jax.Array) -> jax.Array:
-        found, error, allowed = _intersection(self.sets, points)
+        """Project a flat x, or each row, onto what all clients' sets share; warn where a projection cannot be trusted."""
+        if self.sets.free:
+            return x
+        found, error, allowed = _intersection(self.sets, jnp.atleast_2d(x))
         sets.warn_of_error("constraint", error, allowed)
-        return found
+        return found.reshape(x.shape)
 
     def following_projection(self) -> Self:
         """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""

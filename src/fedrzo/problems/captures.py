@@ -14,7 +14,7 @@ import types
 import weakref
 from argparse import Namespace
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -99,33 +99,22 @@ class Walk:
         return _hash(*found) if found or self.code else b""
 
     def _look(self, value: Any) -> bytes:
-        if isinstance(value, Blackbox):
-            return b"black box"  # it is called anew each time, and finds today's values by itself
-        if isinstance(value, types.FunctionType):
-            return self._owner(value, self._function(value))
-        if isinstance(value, types.MethodType):
-            return self.all(value.__func__, value.__self__)
-        if isinstance(value, functools.partial):
-            return self._owner(value, self.all(value.func, value.args, value.keywords))
-        if isinstance(value, types.CodeType):
-            return self.all(value.co_code, value.co_names, value.co_consts) if self.code else b""
-        if isinstance(value, types.ModuleType):
-            return b""  # of which functions look at what they name
-        if isinstance(value, type):
-            return self._class(value)
-        if isinstance(value, staticmethod | classmethod):
-            return self.of(value.__func__)
-        if isinstance(value, property):
-            return self.all(value.fget)
-        if isinstance(value, Mapping):
-            return _hash(type(value).__name__, *(self.all(*item) for item in list(value.items())))
-        if isinstance(value, list | tuple | deque):
-            return self._sequence(value)
-        if isinstance(value, set | frozenset):
-            return _hash("set", *sorted(map(self.of, value)))
-        if hasattr(value, "__array__"):
-            return self._array(value)
-        return self._object(value)
+        looks: tuple[tuple[Any, Callable[[], bytes]], ...] = (
+            (Blackbox, lambda: b"black box"),  # it is called anew each time, and finds today's values by itself
+            (types.FunctionType, lambda: self._owner(value, self._function(value))),
+            (types.MethodType, lambda: self.all(value.__func__, value.__self__)),
+            (functools.partial, lambda: self._owner(value, self.all(value.func, value.args, value.keywords))),
+            (types.CodeType, lambda: self.all(value.co_code, value.co_names, value.co_consts) if self.code else b""),
+            (types.ModuleType, lambda: b""),  # of which functions look at what they name
+            (type, lambda: self._class(value)),
+            (staticmethod | classmethod, lambda: self.of(value.__func__)),
+            (property, lambda: self.all(value.fget)),
+            (Mapping, lambda: _hash(type(value).__name__, *(self.all(*item) for item in list(value.items())))),
+            (list | tuple | deque, lambda: self._sequence(value)),
+            (set | frozenset, lambda: _hash("set", *sorted(map(self.of, value)))),
+            (object, lambda: self._array(value) if hasattr(value, "__array__") else self._object(value)),
+        )
+        return next(look for kind, look in looks if isinstance(value, kind))()
 
     def _owner(self, value: Any, found: bytes) -> bytes:
         self.owners.append((value, found))

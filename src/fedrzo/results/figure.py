@@ -22,7 +22,11 @@ COSTS = {
     "seconds": "seconds",
 }
 SHOWN = ("round", "bytes", "evaluations")
-COLUMNS = {"bytes": ("upload_bytes", "download_bytes"), "evaluations": ("evaluations", "gradients")}
+COLUMNS = {  # that a cost is made of, and what each counts
+    "bytes": {"upload_bytes": 1, "download_bytes": 1},
+    "evaluations": {"evaluations": 1, "gradients": 3},
+    "upper evaluations": {"evaluations": 1},  # without the gradients of a lower level
+}
 NAMES = {  # of metrics whose column says less
     "feasibility": "infeasibility (distance to sets)",
     "loss_feasible": AT_FEASIBLE,
@@ -145,16 +149,12 @@ def prepare(
 def known_costs(groups: Mapping[str, Sequence[History]]) -> list[str]:
     """Return those costs, of the three usually shown, that every history has."""
     histories = [history for runs in groups.values() for history in runs]
-    return [cost for cost in SHOWN if all(set(COLUMNS.get(cost, (cost,))) <= set(history) for history in histories)]
+    return [cost for cost in SHOWN if all(set(COLUMNS.get(cost, {cost: 1})) <= set(history) for history in histories)]
 
 
 def spent(history: History, cost: str) -> np.ndarray:
     """Return a cumulative cost of a run: rounds, bytes both ways, evaluations with a gradient worth three, or seconds."""
-    if cost == "bytes":
-        return history["upload_bytes"] + history["download_bytes"]
-    if cost == "evaluations":
-        return history["evaluations"] + 3 * history["gradients"]
-    return history[cost]
+    return np.sum([count * history[name] for name, count in COLUMNS.get(cost, {cost: 1}).items()], axis=0)
 
 
 def bytes_unit(largest: float) -> tuple[float, str]:

@@ -5,6 +5,7 @@ import math
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Session
@@ -207,7 +208,7 @@ class Job:
         compiling = max(0.0, first - float(np.median(later))) if later else first
         states, records, found = self.session.states(), self.session.progress(), []
         points = np.stack([state.x for state in states])
-        feasible, lower = problem.project_all(points), self.session.lower_solutions(points)
+        feasible, lower = np.asarray(problem.project(jnp.asarray(points))), self.session.lower_solutions(points)
         losses = self._losses(points, feasible) if self.session.data_at_hand else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             spec = self.case.spec(i, engine) | ({"events": events} if events else {})

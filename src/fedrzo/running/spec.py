@@ -40,7 +40,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.running.built_in import built_in
 from fedrzo.running.problem_file import is_python
 from fedrzo.support.files import write_file
-from fedrzo.support.settings import Table, fields, merge, nest, paths, read_setting
+from fedrzo.support.settings import Table, fields, flat, merge, nest, read_setting
 
 TABLES = ("problem", "method", "run")
 SOLVERS = {solver.__name__: solver for solver in (vi.Accelerated, vi.Extragradient, vi.Projection)}
@@ -87,7 +87,7 @@ class Spec:
         variants = []
         for variant in self.table.get("variant", []):
             own = nest(variant.items())
-            for key in set(paths(own)) & set(paths(changes)):
+            for key in flat(own).keys() & flat(changes):
                 raise InputError(f"{key}: variant {variant['label']!r} sets it too; change it in a copy of the spec")
             # A variant that replaces a whole table would otherwise not see the change.
             replaced = [name for name in TABLES if name in changes and "name" in own.get(name, {})]

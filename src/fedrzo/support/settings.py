@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from fedrzo.errors import InputError
@@ -62,10 +62,9 @@ def _same_name(old: Table, new: Table) -> bool:
     return None in names or names[0] == names[1]
 
 
-def paths(table: Table, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a nested table."""
+def flat(table: Table, prefix: str = "") -> Table:
+    """Return a nested table as one with dotted keys: the opposite of `nest`."""
+    found: Table = {}
     for key, value in table.items():
-        if isinstance(value, dict):
-            yield from paths(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found

@@ -105,7 +105,7 @@ def cournot(
     data: Data = Sampler(draw_demand, clients, evaluation)
     if scenarios is not None:
         data = ClientData([DEMAND[0] + (DEMAND[1] - DEMAND[0]) * ((np.arange(scenarios) + 0.5) / scenarios)] * clients)
-    monitor = None if setting == "certified" else printed_monitor(followers, iterations)
+    monitor = None if setting == "certified" else solver(followers, setting, iterations)
     return TwoStage(
         Loss(followers, b, seed, cap), market, data, np.zeros(1), np.zeros(followers),
         sets.Box(0.0, LEADER_CAP), sets.Box(0.0, market.caps), modulus=float(market.costs.min() + b),
@@ -114,19 +114,20 @@ def cournot(
     )  # fmt: skip
 
 
-def solver(followers: int, setting: str = "certified") -> vi.Solver:
-    """Return the lower-level solver of a setting: Algorithm 5 with the printed alpha and tau, or one that solves to 1e-8."""
+def solver(followers: int, setting: str = "certified", last: int | None = None) -> vi.Solver:
+    """Return the lower-level solver of a setting: Algorithm 5 with the printed alpha and tau, or one that solves to 1e-8.
+
+    With `last`, it is what the paper's does in the last of so many iterations: ceil(tau ln(K + 1)) steps.
+    """
     if setting == "certified":
         return vi.Accelerated()
-    _check_printed(followers)
-    return vi.Projection(stepsize=PRINTED_ALPHA[followers], tau=PRINTED_TAU[followers])
-
-
-def printed_monitor(followers: int, iterations: int) -> vi.Projection:
-    """Return what the paper's lower level does in the last of so many iterations: ceil(tau ln(K + 1)) steps."""
-    _check_printed(followers)
-    steps = math.ceil(PRINTED_TAU[followers] * math.log(iterations + 1))
-    return vi.Projection(stepsize=PRINTED_ALPHA[followers], steps=steps)
+    if followers not in PRINTED_TAU:
+        known = ", ".join(map(str, PRINTED_TAU))
+        raise InputError(f"followers: found {followers}; the paper prints its lower-level settings for {known} only")
+    alpha, tau = PRINTED_ALPHA[followers], PRINTED_TAU[followers]
+    if last is None:
+        return vi.Projection(stepsize=alpha, tau=tau)
+    return vi.Projection(stepsize=alpha, steps=math.ceil(tau * math.log(last + 1)))
 
 
 def optimum(problem: TwoStage) -> tuple[float, float]:
@@ -142,9 +143,3 @@ def optimum(problem: TwoStage) -> tuple[float, float]:
     if x > LEADER_CAP or y.min() < 0 or (y > market.caps).any():
         raise InputError("optimum: a follower is at a bound for some demand; there is no closed form then")
     return x, 0.5 * LEADER_COST * x**2 - s * x * (float(np.mean(DEMAND)) - market.b * x)
-
-
-def _check_printed(followers: int) -> None:
-    if followers not in PRINTED_TAU:
-        known = ", ".join(map(str, PRINTED_TAU))
-        raise InputError(f"followers: found {followers}; the paper prints its lower-level settings for {known} only")

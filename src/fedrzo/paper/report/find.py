@@ -10,6 +10,7 @@ from fedrzo.paper.record import FILE, Curves, Record, Setting
 from fedrzo.results.history import History
 from fedrzo.results.text import together
 from fedrzo.running.spec import Spec, slug
+from fedrzo.support.settings import flat
 
 SPEC = "spec.toml"
 HISTORY = "history.csv"
@@ -81,19 +82,12 @@ def _read_history(path: Path) -> History:
 
 def _settings(spec: dict[str, Any]) -> list[Setting]:
     common = {name: value for name, value in spec.items() if name not in ("title", "variant")}
-    settings = [Setting(key, value, f"from {SPEC}") for key, value in _flat(common).items()]
+    settings = [Setting(key, value, f"from {SPEC}") for key, value in flat(common).items()]
     for variant in spec.get("variant", []):
-        own = {key: value for key, value in _flat(variant).items() if key != "label"}
+        own = {key: value for key, value in flat(variant).items() if key != "label"}
         changes = ", ".join(f"{key} = {value}" for key, value in own.items())
         settings.append(Setting(variant["label"], changes, f"a variant of {SPEC}"))
     return settings
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _seconds(history: History) -> float:
