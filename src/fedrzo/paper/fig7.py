@@ -2,22 +2,45 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fedrzo import sets
+from fedrzo.data.client_data import ClientData
 from fedrzo.paper.claims import exact
 from fedrzo.paper.record import Record, Setting
 from fedrzo.paper.reproduction import Reproduction
-from fedrzo.problems.base import Problem
+from fedrzo.problems.bilevel import Bilevel
 from fedrzo.results.figure import Surface
 from fedrzo.running.health import losses_at
-from fedrzo.zoo.published import ENTRIES
 
 TITLE = "An implicit function that is neither convex nor differentiable"
 MINUTES = (0.1, 0.1)  # quick and full, on two cores
 EDGE, POINTS, QUICK_POINTS = 2.0, 61, 31
 
 
-def values(problem: Problem, points: np.ndarray) -> np.ndarray:
+def upper(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    """Half the squared distance from x + 1 to y; the batch is a client's share of it."""
+    return 0.5 * jnp.mean(batch) * jnp.sum((x + 1 - y) ** 2)
+
+
+def lower(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    """The squared distance from y to x."""
+    return jnp.mean(batch) * jnp.sum((y - x) ** 2)
+
+
+def example() -> Bilevel:
+    """Return the appendix's problem for n = 2, shared by two clients."""
+    shares = ClientData([np.array([0.5]), np.array([1.5])])
+    orthant = sets.Box(0.0, np.inf)
+    return Bilevel(
+        upper, lower, shares, np.ones(2), np.ones(2), constraint=sets.Box(-EDGE, EDGE), lower_constraint=orthant,
+        modulus=2.0, smoothness=2.0, name="orthant",
+    )  # fmt: skip
+
+
+def values(problem: Bilevel, points: np.ndarray) -> np.ndarray:
     """Return f at each row, its lower level solved as in any run."""
     with problem.precision():
         return np.asarray(losses_at(problem, points))
@@ -29,7 +52,7 @@ def run(reproduction: Reproduction) -> Record:
     reproduction.budget(f"{count**2:,} values, each with its lower level solved", MINUTES)
     axis = np.linspace(-EDGE, EDGE, count)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    problem = ENTRIES["paper_appendix_projection"].make()
+    problem = example()
     found = values(problem, grid)
     surface = Surface(
         "f over [-2, 2]^2", axis.tolist(), axis.tolist(), found.reshape(count, count).tolist(), ("x_1", "x_2", "f(x)"),
@@ -41,11 +64,11 @@ def run(reproduction: Reproduction) -> Record:
 SETTINGS = [
     Setting("n", 2, "printed in the paper"),
     Setting("X", f"[-{EDGE:g}, {EDGE:g}]^2", "not printed: any a_i > 1 shows both the valley and the plain"),
-    Setting("clients", 2, "the example is not federated; two clients hold unequal shares of both losses"),
+    Setting("clients", 2, "the example is not federated; two clients hold 1/4 and 3/4 of both losses"),
 ]
 
 
-def _claims(problem: Problem, grid: np.ndarray, found: np.ndarray) -> list[Any]:
+def _claims(problem: Bilevel, grid: np.ndarray, found: np.ndarray) -> list[Any]:
     closed_form = np.sum(np.where(grid >= 0, 0.5, 0.5 * (grid + 1) ** 2), axis=-1)
     error = float(np.abs(found - closed_form).max())
     ends = values(problem, np.array([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]]))
