@@ -77,14 +77,10 @@ def plain_data(problem: Bilevel) -> Any:
     return jax.device_put(plain.Data(*training, *held, sizes))
 
 
-def same_steps(
-    problems: dict, setting: Any, data: Any, key: jax.Array, repetitions: int, compared: int
-) -> dict[str, Any]:
+def same_steps(problems: dict, setting: Any, data: Any, key: jax.Array, repetitions: int, compared: int) -> dict[str, Any]:
     """Compare times, losses and lower solutions where all take the same steps."""
     lower = LocalSGD(setting.lower_stepsize, setting.lower_steps, setting.lower_rounds, "full")
-    method = FedRZObl(
-        setting.stepsize, setting.smoothing, setting.local_steps, lower=lower, warm_start=False, closing=False
-    )
+    method = FedRZObl(setting.stepsize, setting.smoothing, setting.local_steps, lower=lower, warm_start=False, closing=False)
     x0 = jnp.asarray(problems["fedrzo"].x0)
     contestants = {"plain_jax": lambda: plain.run(x0, key, data, setting, ROUNDS)}
     contestants |= {name: rounds(start(method, problem, key)) for name, problem in problems.items()}

@@ -86,9 +86,7 @@ def _entrants(name: str, problem: Any) -> tuple[list[Candidate], dict[str, str]]
     return entrants, {other: refused[other] for other in OTHERS if other in refused}
 
 
-def _compete(
-    contest: Contest, vectors: Contest, budgets: dict[str, float], seed: int, seeds: list[int]
-) -> list[Result]:
+def _compete(contest: Contest, vectors: Contest, budgets: dict[str, float], seed: int, seeds: list[int]) -> list[Result]:
     """Choose a stepsize, or take that of vectors, and run to the evaluation budget."""
     if contest.candidate.name == SCALARS:
         contest.stepsize, contest.tried = vectors.stepsize, vectors.tried

@@ -61,9 +61,7 @@ def setting(axis: str, value: int) -> dict[str, int]:
 def apart(chosen: dict[str, int]) -> dict[str, Any]:
     """Measure one setting in a process of its own."""
     command = [sys.executable, str(SCRIPT), json.dumps(chosen)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "PYTHONWARNINGS": "ignore"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "PYTHONWARNINGS": "ignore"})
     if done.returncode:
         raise FedrzoError(f"{chosen} failed: {(done.stderr.splitlines() or ['no message'])[-1]}")
     return json.loads(done.stdout)

@@ -169,9 +169,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
         )
     for name in ("clients", "dimension"):
         pairs = zip(found[name]["at"], found[name]["iterations"], strict=True)
-        lines.append(
-            f"iterations to {found[name]['epsilon']:g} by {name}: " + ", ".join(f"{a}: {K:,.0f}" for a, K in pairs)
-        )
+        lines.append(f"iterations to {found[name]['epsilon']:g} by {name}: " + ", ".join(f"{a}: {K:,.0f}" for a, K in pairs))
     return [
         *lines,
         "The prescribed step size grows as sqrt(m) and falls as n^(-3/4): slopes are those of prescribed runs.",
@@ -218,13 +216,9 @@ def _check(options: Options) -> None:
             f"problem: found {options.problem!r}; this benchmark runs on its own problems with closed forms: leave it out"
         )
     if options.budget is not None:
-        raise InputError(
-            f"--budget: found {options.budget}; this benchmark has its own, smaller with --quick: leave it out"
-        )
+        raise InputError(f"--budget: found {options.budget}; this benchmark has its own, smaller with --quick: leave it out")
     if options.seeds < 2:
-        raise InputError(
-            f"--seeds: found {options.seeds}; pass at least 2, since intervals come from differences between seeds"
-        )
+        raise InputError(f"--seeds: found {options.seeds}; pass at least 2, since intervals come from differences between seeds")
     options.check_out()
 
 

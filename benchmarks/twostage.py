@@ -73,9 +73,7 @@ def measure(problem: TwoStage, key: jax.Array, accurate: int, repetitions: int) 
     same = vi.Projection(stepsize=length, steps=setting.lower_steps)
     return {
         "same_steps": compare(problem, key, setting, same, repetitions),
-        "same_accuracy": compare(
-            problem, key, setting._replace(lower_steps=accurate), vi.Accelerated(TOLERANCE), repetitions
-        ),
+        "same_accuracy": compare(problem, key, setting._replace(lower_steps=accurate), vi.Accelerated(TOLERANCE), repetitions),
     }
 
 
@@ -135,9 +133,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 
 def remarks(found: dict[str, Any]) -> list[str]:
     """Return what to know beside the table."""
-    lines = [
-        f"Medians on {found['device']}, after compilation; {found['followers']} followers; errors relative to |y|."
-    ]
+    lines = [f"Medians on {found['device']}, after compilation; {found['followers']} followers; errors relative to |y|."]
     for clients in map(str, CLIENTS):
         for name, part in found[clients].items():
             losses = ", ".join(f"{who} {value:.6f}" for who, value in part["losses"].items())

@@ -72,9 +72,7 @@ def measure(batch: int, seed: int, repetitions: int) -> dict[str, float]:
     return {name: 1e6 * seconds / per for name, seconds in medians(contestants, repetitions).items()}
 
 
-def ours(
-    setting: Any, images: Any, labels: Any, x0: Any, key: jax.Array, pair: Any, rounds: int = ROUNDS
-) -> Callable[[], Any]:
+def ours(setting: Any, images: Any, labels: Any, x0: Any, key: jax.Array, pair: Any, rounds: int = ROUNDS) -> Callable[[], Any]:
     """Return some rounds of the library's own, on the default engine."""
     cut = setting.neurons * setting.pixels
     start = {"Z": x0[:cut].reshape(setting.neurons, setting.pixels), "w": x0[cut:]}
@@ -94,9 +92,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
     """Return rows to print."""
     rows = [["", *(f"B = {batch}" for batch in BATCHES)]]
     names = found["microseconds"][str(BATCHES[0])]
-    rows += [
-        [f"{name}, microseconds", *(f"{found['microseconds'][str(b)][name]:.1f}" for b in BATCHES)] for name in names
-    ]
+    rows += [[f"{name}, microseconds", *(f"{found['microseconds'][str(b)][name]:.1f}" for b in BATCHES)] for name in names]
     ratios = [name for name in found if name.startswith("vs_")]
     rows += [[name.replace("_", " "), *(f"{found[name][str(b)]:.1f} x" for b in BATCHES)] for name in sorted(ratios)]
     return rows

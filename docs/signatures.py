@@ -19,7 +19,5 @@ class MethodSignatures(griffe.Extension):
         parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
         for field in dataclasses.fields(found):
             default = None if field.default is dataclasses.MISSING else repr(field.default)
-            parameters.append(
-                griffe.Parameter(field.name, kind=griffe.ParameterKind.positional_or_keyword, default=default)
-            )
+            parameters.append(griffe.Parameter(field.name, kind=griffe.ParameterKind.positional_or_keyword, default=default))
         cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*parameters)))

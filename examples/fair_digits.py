@@ -36,9 +36,7 @@ def prepare(images, classes):
 parts = data.dirichlet(digits.y_train, clients=6, alpha=1.0, seed=0)  # silos differ in the digits they see
 silos = fz.ClientData([prepare(digits.x_train[rows], digits.y_train[rows]) for rows in parts])
 test = prepare(digits.x_test, digits.y_test)
-share = np.array(
-    [np.mean([np.mean(digits.y_train[rows] == c) for rows in parts]) for c in range(10)]
-)  # the mean over silos
+share = np.array([np.mean([np.mean(digits.y_train[rows] == c) for rows in parts]) for c in range(10)])  # the mean over silos
 
 
 # %%

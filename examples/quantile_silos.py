@@ -25,9 +25,7 @@ TRUTH = np.array([1.0, -2.0, 0.5, 0.0, 1.0])
 MIX = np.eye(5) + 0.7 * np.eye(5, k=1)  # neighbouring features are correlated
 rng = np.random.default_rng(0)
 features = [rng.normal(size=(100 + 40 * i, 5)) @ MIX for i in range(5)]  # silos differ in size ...
-silos = [
-    (u, u @ TRUTH + (0.3 + 0.3 * i) * rng.standard_t(3, size=len(u))) for i, u in enumerate(features)
-]  # ... and noise
+silos = [(u, u @ TRUTH + (0.3 + 0.3 * i) * rng.standard_t(3, size=len(u))) for i, u in enumerate(features)]  # ... and noise
 
 
 def loss(x, batch):

@@ -27,9 +27,7 @@ def serial(words):
         byte = ((words >> WORD(j)) & WORD(255)).astype(np.int64)
         for lag in (1, 2, 4, 16):
             firsts, seconds = byte.reshape(-1, 2, lag).transpose(1, 0, 2).reshape(2, -1)
-            found[f"byte {j // 8}, lag {lag}"] = stats.chisquare(
-                np.bincount(firsts * 256 + seconds, minlength=65536)
-            ).pvalue
+            found[f"byte {j // 8}, lag {lag}"] = stats.chisquare(np.bincount(firsts * 256 + seconds, minlength=65536)).pvalue
     return found
 
 

@@ -123,9 +123,7 @@ def main(repetitions=6000, smoothing=0.1):
     for name, (make, opposite, widths) in CASES.items():
         for shift, width in widths.items():
             x, truth = away(make(), shift, smoothing, opposite)
-            samples = {
-                f"{64 * size:,} directions": fixed(make(), x, smoothing, size, repetitions, 1) for size in (16, 64)
-            }
+            samples = {f"{64 * size:,} directions": fixed(make(), x, smoothing, size, repetitions, 1) for size in (16, 64)}
             outcomes = adapted(make(), x, smoothing, width, repetitions, 4)
             samples[f"width {width}"] = [outcome.estimate for outcome in outcomes]
             for kind, found in samples.items():

@@ -23,14 +23,10 @@ def test_both_compute_the_same_loss_and_map():
     y = np.random.default_rng(0).random(7)
     with problem.precision():
         x, a = jnp.array([1.5]), 9.0
-        np.testing.assert_allclose(
-            plain_twostage.loss(x, y, a, setting), problem.loss_fn(x, jnp.asarray(y), a), rtol=1e-14
-        )
+        np.testing.assert_allclose(plain_twostage.loss(x, y, a, setting), problem.loss_fn(x, jnp.asarray(y), a), rtol=1e-14)
         # One step of length one from zero is minus the map there, cut to the box.
         one = plain_twostage.project_steps(x, a, followers, setting._replace(lower_stepsize=1.0))
-        np.testing.assert_allclose(
-            one, np.clip(-problem.map_fn(x, jnp.zeros(7), a), 0, problem.map_fn.caps), rtol=1e-14
-        )
+        np.testing.assert_allclose(one, np.clip(-problem.map_fn(x, jnp.zeros(7), a), 0, problem.map_fn.caps), rtol=1e-14)
 
 
 def test_both_take_the_same_steps():

@@ -112,9 +112,7 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
     with problem.precision():
         p = sampling_program(problem, ETA, None, None)
         for program in (p, Inspection(p.smoothing, p.batch_size, p.lower, p.constants), Nearest()):
-            start = jax.eval_shape(
-                lambda program=program: simulation._start(program, problem, jax.random.key(0), many=False)
-            )
+            start = jax.eval_shape(lambda program=program: simulation._start(program, problem, jax.random.key(0), many=False))
             jax.eval_shape(
                 lambda carry, program=program: simulation._advance(
                     program, problem, jax.random.key(0), carry, (0, 1), size=None, spread=Spread(), many=False
@@ -122,18 +120,14 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
                 start,
             )
     assert alone.pop("distance") == ()
-    assert sum(np.prod(shape) for shape in alone.values()) == {"TwoStage": 5, "Bilevel": 2}.get(
-        type(problem).__name__, 0
-    )
+    assert sum(np.prod(shape) for shape in alone.values()) == {"TwoStage": 5, "Bilevel": 2}.get(type(problem).__name__, 0)
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: toys.boxes(3),
-        pytest.param(
-            lambda: bilevel.direct(2, 2, 2, 3), marks=pytest.mark.slow("compiles a lower level at many points")
-        ),
+        pytest.param(lambda: bilevel.direct(2, 2, 2, 3), marks=pytest.mark.slow("compiles a lower level at many points")),
     ],
     ids=["boxes", "direct"],
 )

@@ -32,9 +32,7 @@ def test_the_adaptive_rule_keeps_coverage_near_and_far(make, shift, width):
     assert all(outcome.decided == "narrow" and outcome.estimate.width <= width for outcome in outcomes)
 
 
-@pytest.mark.parametrize(
-    ("dim", "size", "shifts"), [(2, 16, (0, 0.1)), (5, 64, (0, 0.1)), (10, 16, (0, 0.1)), (30, 16, (1, 3))]
-)
+@pytest.mark.parametrize(("dim", "size", "shifts"), [(2, 16, (0, 0.1)), (5, 64, (0, 0.1)), (10, 16, (0, 0.1)), (30, 16, (1, 3))])
 def test_coverage_is_kept_opposite_to_the_gradient_of_the_loss(dim, size, shifts):
     """There the estimates' tail is short, and a plug-in variance is too small: 90 % were covered with it in 30 dimensions."""
     problem = toys.boxes(dim)

@@ -122,9 +122,7 @@ def test_a_lower_level_is_measured_and_compared(bilevel):
 
 def test_a_lower_set_that_is_empty_nearby_is_found():
     """At x0 = (1, 1) it is a point, and empty wherever an entry of x is smaller."""
-    problem = fz.Bilevel(
-        upper, lower, DATA, np.ones(2), np.zeros(2), lower_constraint=lambda x: fz.sets.Box(0.0, x - 1.0)
-    )
+    problem = fz.Bilevel(upper, lower, DATA, np.ones(2), np.zeros(2), lower_constraint=lambda x: fz.sets.Box(0.0, x - 1.0))
     with problem.precision():
         [finding] = sets(problem, BILEVEL)
     assert finding.level == "note"
@@ -217,9 +215,7 @@ def test_a_lower_loss_that_is_no_mean_is_found():
 
 def test_methods_are_looked_at_too():
     report = fz.check(nonsmooth(), fz.FedRZObl(0.1, 0.1))
-    assert texts(report, "problem") == [
-        ("problem", "found Nonsmooth; FedRZObl solves Bilevel: use a method such as fz.FedRZOnn")
-    ]
+    assert texts(report, "problem") == [("problem", "found Nonsmooth; FedRZObl solves Bilevel: use a method such as fz.FedRZOnn")]
     drawn = fz.check(nonsmooth(), fz.FedRZOnn(0.01, 0.1, batch_size=8), rounds=0)
     assert drawn["batch_size"].text.startswith("8 samples are drawn, with replacement, from as few as 3")
     smooth = nonsmooth(lambda x, b: jnp.mean((x - b) ** 2), constraint=fz.sets.Box(-1, 1))
@@ -281,9 +277,7 @@ def test_solve_checks_first_and_can_be_told_not_to(tmp_path, capsys):
     assert main(["solve", str(file), "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.splitlines()[-1].startswith(
-        "fedrzo: loss: over a batch it is the sum of its samples' losses; return their mean"
-    )
+    assert err.splitlines()[-1].startswith("fedrzo: loss: over a batch it is the sum of its samples' losses; return their mean")
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert main(["solve", str(file), "--json", "--no-check"]) == 0
@@ -296,12 +290,7 @@ def test_solve_checks_first_and_can_be_told_not_to(tmp_path, capsys):
     assert json.loads(out)["ok"] is False
     file.write_text(SUM.replace("jnp.sum", "jnp.mean").replace("jnp.abs", "jnp.obs"))
     assert main(["check", str(file)]) == 2
-    assert (
-        "problem  loss: toy.py, line 2: loss: calling loss(x, batch) failed: AttributeError" in capsys.readouterr().out
-    )
+    assert "problem  loss: toy.py, line 2: loss: calling loss(x, batch) failed: AttributeError" in capsys.readouterr().out
     file.write_text(SUM.replace("jnp.sum(jnp.abs(x - b))", "jnp.abs(x - b)"))  # no line of the file raises anything
     assert main(["solve", str(file), "--quiet"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "fedrzo: loss: found shape (1,); it must return one number, the mean over its batch\n"
-    )
+    assert capsys.readouterr().err == "fedrzo: loss: found shape (1,); it must return one number, the mean over its batch\n"

@@ -145,9 +145,7 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
     folder = tmp_path / "fedrzonn" / "checkpoint"
     assert all((tmp_path / name).exists() for name in names)
     assert fails(*args) == f"--out: {str(folder)!r} holds a run at round 2; pass --resume, another folder, or delete it"
-    assert fails(*args, "--resume").startswith(
-        f"checkpoint: {folder} holds 2 runs side by side, this call has 1; pass the seeds"
-    )
+    assert fails(*args, "--resume").startswith(f"checkpoint: {folder} holds 2 runs side by side, this call has 1; pass the seeds")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == stored
 
 

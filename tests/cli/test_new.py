@@ -37,9 +37,7 @@ def point(out):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(
-            kind, marks=[pytest.mark.slow("solves a lower level from a cold start")] * (kind in ("bilevel", "minimax"))
-        )
+        pytest.param(kind, marks=[pytest.mark.slow("solves a lower level from a cold start")] * (kind in ("bilevel", "minimax")))
         for kind in KINDS
     ],
 )

@@ -124,9 +124,7 @@ def test_fields_of_a_method_inside_a_method_can_be_set(user_file):
     method = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(0.5, local_steps=2))
     assert changed(method, {"lower": {"rounds": 3}}).lower == fz.LocalSGD(0.5, local_steps=2, rounds=3)
     assert changed(method, {"lower": {"name": "LFD", "stepsize": 0.2}}).lower == fz.LFD(0.2)
-    with pytest.raises(
-        fz.InputError, match=r"^method\.lower\.ronds: LocalSGD has no such field; did you mean 'rounds'\?$"
-    ):
+    with pytest.raises(fz.InputError, match=r"^method\.lower\.ronds: LocalSGD has no such field; did you mean 'rounds'\?$"):
         changed(method, {"lower": {"ronds": 3}})
 
 

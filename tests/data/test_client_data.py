@@ -35,8 +35,7 @@ def test_identical_clients_store_their_samples_once():
     assert shared.flat.nbytes == samples.nbytes
     method = fz.FedRZOnn(0.02, 0.1, 2, batch_size=4)
     runs = [
-        fz.run(method, fz.Nonsmooth(toys.squared_distance, data, np.zeros(2)), 4, progress=False)
-        for data in (shared, copied)
+        fz.run(method, fz.Nonsmooth(toys.squared_distance, data, np.zeros(2)), 4, progress=False) for data in (shared, copied)
     ]
     np.testing.assert_array_equal(runs[0].x, runs[1].x)
     np.testing.assert_allclose(runs[0].history["loss"], runs[1].history["loss"], rtol=1e-12)
@@ -78,9 +77,7 @@ def test_full_batches_of_unequal_clients(fixed):
             value = factor * 0.5 * np.mean(np.sum((problem.x0 - cloud) ** 2, axis=1))
             expected.append(value)
             np.testing.assert_allclose(client.loss(x, batch), value, rtol=1e-12)
-            np.testing.assert_allclose(
-                client.gradient(x, batch), factor * (problem.x0 - cloud.mean(axis=0)), rtol=1e-10
-            )
+            np.testing.assert_allclose(client.gradient(x, batch), factor * (problem.x0 - cloud.mean(axis=0)), rtol=1e-10)
             assert client.cost("full") == SIZES[i]
         np.testing.assert_allclose(problem.evaluate(x)["loss"], np.mean(expected), rtol=1e-12)
 

@@ -126,9 +126,7 @@ def test_cifar10(shared: Path, tmp_path: Path) -> None:
     ("name", "train", "test", "features", "nonzeros", "positive"),
     [("a9a", 32_561, 16_281, 123, (451_592, 225_731), 7_841), ("w8a", 49_749, 0, 300, (579_586, 0), 1_479)],
 )
-def test_libsvm(
-    shared: Path, name: str, train: int, test: int, features: int, nonzeros: tuple[int, int], positive: int
-) -> None:
+def test_libsvm(shared: Path, name: str, train: int, test: int, features: int, nonzeros: tuple[int, int], positive: int) -> None:
     data = load(name, root=shared)
     check_form(data, train, test, features)
     assert (np.count_nonzero(data.x_train), np.count_nonzero(data.x_test)) == nonzeros
@@ -169,9 +167,7 @@ def test_w8a_takes_a_test_file_beside_it(shared: Path, tmp_path: Path, monkeypat
 # Damaged files and mistakes
 
 
-@pytest.mark.parametrize(
-    ("name", "known"), [("minst", "did you mean 'mnist'"), ("imagenet-21k", "known: a9a, breast-cancer")]
-)
+@pytest.mark.parametrize(("name", "known"), [("minst", "did you mean 'mnist'"), ("imagenet-21k", "known: a9a, breast-cancer")])
 def test_unknown_name(name: str, known: str) -> None:
     with pytest.raises(InputError, match=known) as error:
         load(name)

@@ -47,9 +47,7 @@ def test_layouts_of_a_root(layout: str, small, serve, tmp_path: Path, handler) -
     assert not handler.asked
 
 
-def test_order_root_then_variable_then_cache(
-    small, serve, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_order_root_then_variable_then_cache(small, serve, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve("good")
     folders = {name: fill(tmp_path / name, small) for name in ("root", "variable")}
     fill(cache / "mnist", small)

@@ -40,9 +40,7 @@ class InProcessGrid:
     """The calls of Flower's grid that the engine makes."""
 
     def __init__(self, silos: list[Silo]) -> None:
-        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = (
-            1  # what Flower sets in a ServerApp's process
-        )
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # what Flower sets in a ServerApp's process
         self.silos = {10 + i: silo for i, silo in enumerate(silos)}
         self.replies: dict[str, Any] = {}
         self.numbers = itertools.count()

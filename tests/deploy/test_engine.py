@@ -164,9 +164,7 @@ def test_too_few_clients_stop_the_run_and_nothing_is_lost(tmp_path):
         nodes[2].alive = number < 12
 
     grid.before = leave
-    with pytest.raises(
-        fz.engines.FederationError, match=r"2 clients answered|2 of 3 clients answered.*min_clients is 3"
-    ):
+    with pytest.raises(fz.engines.FederationError, match=r"2 clients answered|2 of 3 clients answered.*min_clients is 3"):
         inprocess.run("memory", tmp_path, grid, rounds=4, min_clients=3, timeout=0.5)
     grid.before = lambda kind, number: None
     nodes[2].alive = True

@@ -24,9 +24,7 @@ import fedrzo as fz
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 # Compilation is what takes time here.
-HASTY = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
-)
+HASTY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
 sys.path.insert(0, str(EXAMPLES))
 from build import NAMES  # noqa: E402
 from common import told  # noqa: E402
@@ -37,9 +35,7 @@ def run(*command):
     strict = f"error,{os.environ['PYTHONWARNINGS']}"
     environment = {"FEDRZO_QUICK": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": HASTY, "PYTHONWARNINGS": strict}
     command = [sys.executable, *map(str, command)]
-    done = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=1800, check=False
-    )
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -151,9 +151,7 @@ def test_pages_name_only_what_the_library_has():
 
 def test_the_page_on_architecture_names_every_folder():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    folders = {
-        path.name for path in (ROOT / "src" / "fedrzo").iterdir() if path.is_dir() and path.name != "__pycache__"
-    }
+    folders = {path.name for path in (ROOT / "src" / "fedrzo").iterdir() if path.is_dir() and path.name != "__pycache__"}
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     named = {name for row in rows[1:] for name in re.findall(r"`(\w+)`", row.split("|")[2])}
     assert named == folders

@@ -14,9 +14,7 @@ def test_example_prints_what_the_readme_says(capsys, tmp_path, monkeypatch):
     code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.S).groups()
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == printed
-    drawn, shown = (
-        curves(path.read_text()) for path in (tmp_path / "example.svg", ROOT / "docs" / "figures" / "example.svg")
-    )
+    drawn, shown = (curves(path.read_text()) for path in (tmp_path / "example.svg", ROOT / "docs" / "figures" / "example.svg"))
     assert len(drawn) == 6  # three costs, two numbers of local steps
     np.testing.assert_allclose(drawn, shown, atol=0.01)
 

@@ -94,9 +94,7 @@ class Mishaps(fz.Method):
         return fz.State(federation.average(getattr(self, self.plan[r]), state.x))
 
     def honest(self, client, key, memory, x):
-        own = (
-            client.sample(key, "full") if client.level.data.equal_size else client.level.data.chunk(client.index, 0)[0]
-        )
+        own = client.sample(key, "full") if client.level.data.equal_size else client.level.data.chunk(client.index, 0)[0]
         return fz.Reply(x + jax.tree.leaves(own)[0].ravel()[0], evaluations=1)
 
     def _mishap(self, client, key, memory, x, change: Callable):

@@ -129,9 +129,7 @@ def test_damaged_replies_are_refused_or_read_and_nothing_else(payload, data):
     at = data.draw(st.integers(0, len(payload)))
     piece = data.draw(st.binary(max_size=8))
     damaged = data.draw(
-        st.sampled_from(
-            [payload[:at], payload[:at] + piece + payload[at:], payload[:at] + piece + payload[at + len(piece) :]]
-        )
+        st.sampled_from([payload[:at], payload[:at] + piece + payload[at:], payload[:at] + piece + payload[at + len(piece) :]])
     )
     for read in (decode_reply, unpack):
         with contextlib.suppress(WireError):
@@ -144,12 +142,7 @@ def forged(header: Any, rest: bytes = b"") -> bytes:
 
 
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["<f8", "O", "V0", "S3"]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["<f8", "O", "V0", "S3"]),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(

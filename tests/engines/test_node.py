@@ -110,9 +110,7 @@ def test_a_version_that_is_gone_is_an_error_that_says_so():
     client = node()
     for r in range(4):
         ask(client, r, 1, (r - 1, 0) if r else None)
-    with pytest.raises(
-        RuntimeError, match=r"WireError: memory: the server goes on from \(0, 0\), this client remembers"
-    ):
+    with pytest.raises(RuntimeError, match=r"WireError: memory: the server goes on from \(0, 0\), this client remembers"):
         ask(client, 4, 1, (0, 0))
     assert ask(client, 4, 1, (3, 0)) == 5
 

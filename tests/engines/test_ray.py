@@ -191,9 +191,7 @@ def test_another_process_joins_by_address_and_leaves_the_cluster_as_it_was():
     guest = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert guest.returncode == 0, guest.stderr
     refused, x, own = guest.stdout.splitlines()
-    assert refused.startswith(
-        "address: found '127.0.0.1:1'; no Ray cluster can be used there: [Errno 111] Connection refused"
-    )
+    assert refused.startswith("address: found '127.0.0.1:1'; no Ray cluster can be used there: [Errno 111] Connection refused")
     ours = fz.run(*resumable(), 3, progress=False).x
     np.testing.assert_allclose(json.loads(x), ours, rtol=1e-9)
     assert json.loads(own) == [1.5] * 3  # a method, and a named tuple, that no module has

@@ -109,9 +109,7 @@ def test_a_dropped_client_comes_back_with_what_it_remembers(tmp_path):
 def test_raise_stops_with_one_line_and_the_checkpoint_stays(tmp_path):
     method, problem, trap = trapped_scaffold(tmp_path)
     options = {"rounds": 6, "key": 1, "progress": False, "checkpoint": tmp_path / "stored"}
-    with pytest.raises(
-        fz.engines.FederationError, match=r"^round 3: the actor of client 1 died: The actor died"
-    ) as error:
+    with pytest.raises(fz.engines.FederationError, match=r"^round 3: the actor of client 1 died: The actor died") as error:
         fz.run(method, problem, engine=ray_engine(actors=3, on_failure="raise"), log=[trap.after(3)], **options)
     assert "\n" not in str(error.value)
     resumed = fz.run(method, problem, engine=ray_engine(actors=2), resume=True, **options)

@@ -156,9 +156,7 @@ def test_a_version_that_is_not_told_is_another():
 def test_if_all_have_another_generator_the_run_stops():
     session = Session(NN, quadratic())
     session.spoil_answer = lambda i, step, payload: another_version(payload, session.types, 1)
-    with pytest.raises(
-        FederationError, match=r"^round 0: 0 of 3 clients answered.*directions: the client draws version 1"
-    ):
+    with pytest.raises(FederationError, match=r"^round 0: 0 of 3 clients answered.*directions: the client draws version 1"):
         session.advance(1)
 
 
@@ -189,9 +187,7 @@ def test_who_was_refused_catches_up_with_the_rest():
 )
 def test_the_single_number_of_fedrzo_bl_is_looked_at_too(change, kind, detail):
     session = Session(BL, zoo.make("direct"))
-    session.spoil_answer = lambda i, step, p: (
-        changed(p, session.types, change) if i == BAD and step == "client_steps" else p
-    )
+    session.spoil_answer = lambda i, step, p: changed(p, session.types, change) if i == BAD and step == "client_steps" else p
     check_refused(session, kind, detail)
 
 
@@ -234,9 +230,7 @@ def test_a_set_that_the_server_was_not_told_of_makes_its_client_send_x():
     np.testing.assert_allclose(session.state.x, np.mean(ends, axis=0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "lost", [pytest.param("answers", marks=pytest.mark.slow("a second run of messages")), "messages"]
-)
+@pytest.mark.parametrize("lost", [pytest.param("answers", marks=pytest.mark.slow("a second run of messages")), "messages"])
 def test_a_client_of_fedrzo_bl_that_was_unheard_catches_up(lost):
     """Whether or not it rebuilt x in the rounds of which the server heard nothing, it goes on from where the server says."""
     problem = halved(CLIENTS, DIM)

@@ -59,9 +59,7 @@ def test_the_wire_contract():
     assert directions.integers(KEY, 6).tolist() == [-1911, 1367, 11751, 19015, -5555, -6501]
     assert digest(np.concatenate(unpacked())) == "00ffa7353eedb529"
     assert digest(directions.sphere(KEY, 1000, 0.1, jnp.float32)) == "cc5ca0373ad60e71"
-    assert (
-        digest(directions.sphere(KEY, 70_000, 0.1, jnp.float32)) == "93c532e9477a37e6"
-    )  # more than a block of squares
+    assert digest(directions.sphere(KEY, 70_000, 0.1, jnp.float32)) == "93c532e9477a37e6"  # more than a block of squares
     with jax.enable_x64(True):
         assert digest(directions.sphere(KEY, 1000, 0.1, jnp.float64)) == "8677bb562d72f8e1"
 
@@ -154,9 +152,7 @@ def test_the_bits_pass_a_standard_battery(name, words):
 def test_the_battery_can_fail():
     counter = np.arange(WORDS, dtype=np.uint32) * np.uint32(2654435761)
     assert min(battery.run(counter).values()) < 1e-12
-    weak = np.random.default_rng(0).integers(2**32, size=WORDS, dtype=np.uint32) | (
-        np.arange(WORDS, dtype=np.uint32) % 101 == 0
-    )
+    weak = np.random.default_rng(0).integers(2**32, size=WORDS, dtype=np.uint32) | (np.arange(WORDS, dtype=np.uint32) % 101 == 0)
     assert min(battery.run(weak.astype(np.uint32)).values()) < 1e-12
 
 
@@ -233,9 +229,7 @@ def test_normals_have_the_normal_distribution():
 
 def test_quantiles_are_those_of_the_normal_distribution():
     """Against the exact quantile of each probability, in the middle and far out."""
-    bits = np.concatenate([np.arange(1, 2000, 2), np.geomspace(2001, 2**31 - 1, 20_000)]).astype(np.uint32) | np.uint32(
-        1
-    )
+    bits = np.concatenate([np.arange(1, 2000, 2), np.geomspace(2001, 2**31 - 1, 20_000)]).astype(np.uint32) | np.uint32(1)
     z = np.asarray(directions.quantile(lambda: jnp.asarray(bits))) / 2**directions.FRACTION
     exact = -stats.norm.ppf(bits / 2**32)
     assert np.max(np.abs(z - exact)) < 3e-5 + 2.0**-12
@@ -248,9 +242,7 @@ def test_quantiles_are_those_of_the_normal_distribution():
 def test_directions_are_uniform_on_the_sphere(dim):
     """A projection's square is Beta(1/2, (n-1)/2); second and fourth moments are those of the sphere."""
     count = 100_000
-    v = np.asarray(jax.jit(jax.vmap(lambda key: directions.sphere(key, dim, 1.0, jnp.float32)))(keys(count))).astype(
-        float
-    )
+    v = np.asarray(jax.jit(jax.vmap(lambda key: directions.sphere(key, dim, 1.0, jnp.float32)))(keys(count))).astype(float)
     onto = np.random.default_rng(0).normal(size=(5, dim))
     onto /= np.linalg.norm(onto, axis=1, keepdims=True)
     for axis in [*onto, np.eye(dim)[0], np.eye(dim)[-1]]:
@@ -260,9 +252,7 @@ def test_directions_are_uniform_on_the_sphere(dim):
     spread = np.sqrt(2 / (dim * (dim + 2)))  # bounds the standard deviation of any product of two entries
     assert np.max(np.abs(second)) < 5 * spread / np.sqrt(count)
     fourth = np.mean(v**4, axis=0)
-    assert np.max(np.abs(fourth - 3 / (dim * (dim + 2)))) < 5 * np.sqrt(
-        105 / (dim * (dim + 2) * (dim + 4) * (dim + 6)) / count
-    )
+    assert np.max(np.abs(fourth - 3 / (dim * (dim + 2)))) < 5 * np.sqrt(105 / (dim * (dim + 2) * (dim + 4) * (dim + 6)) / count)
 
 
 def test_directions_of_steps_clients_and_rounds_are_independent():

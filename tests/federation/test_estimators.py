@@ -159,9 +159,7 @@ def test_measured_rounding_is_the_spread_of_repeated_estimates():
         for dtype in (np.float32, np.float64):
             with jax.enable_x64(dtype == np.float64):
                 x, step = problem.x0.astype(dtype), v.astype(dtype)
-                f = [
-                    float(problem.value(jnp.asarray(p), jnp.asarray(image.astype(dtype)))) for p in (x + step, x - step)
-                ]
+                f = [float(problem.value(jnp.asarray(p), jnp.asarray(image.astype(dtype)))) for p in (x + step, x - step)]
             sides[dtype] = f[0] - f[1]
         errors.append(sides[np.float32] - sides[np.float64])
     spread = problem.dim / (2 * eta) * np.sqrt(np.mean(np.square(errors)))

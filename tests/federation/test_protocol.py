@@ -198,9 +198,7 @@ def test_noise_depends_on_the_client_not_on_its_place_in_the_cohort():
             return fz.Reply(jax.random.normal(key) + client.sample(key, 1)[0])
 
     rng = np.random.default_rng(1)
-    toy = fz.Nonsmooth(
-        lambda x, b: x.sum() + b.sum(), fz.ClientData([rng.normal(size=9) for _ in range(6)]), np.zeros(6)
-    )
+    toy = fz.Nonsmooth(lambda x, b: x.sum() + b.sum(), fz.ClientData([rng.normal(size=9) for _ in range(6)]), np.zeros(6))
     everyone = fz.run(Listen(), toy, 1, progress=False).x
     some = fz.run(Listen(), toy, 1, clients_per_round=3, progress=False).x
     took_part = some != 0

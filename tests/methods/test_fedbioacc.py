@@ -33,9 +33,7 @@ def by_hand(eta, c, interval, delta, t0, radius, rounds):
                 a = delta / (t0 + r * interval + k) ** (1 / 3)
                 x, y, v = coupled.split(here - eta * a * d)
                 new = np.concatenate([x, y, v * min(1.0, radius / np.linalg.norm(v))])
-                d = client.directions(*coupled.split(new)) + (1 - c * a**2) * (
-                    d - client.directions(*coupled.split(here))
-                )
+                d = client.directions(*coupled.split(new)) + (1 - c * a**2) * (d - client.directions(*coupled.split(here)))
                 here = new
             ends.append((here, d))
         z, momentum = (np.mean([end[j] for end in ends], axis=0) for j in (0, 1))
@@ -67,8 +65,7 @@ def test_one_batch_at_both_points_takes_the_noise_out():
 
     def error(momentum):
         runs = [
-            coupled.final(fz.FedBiOAcc(0.3, 0.3, momentum=momentum, scale=1.0, offset=27.0), 400, key=key)[0]
-            for key in range(8)
+            coupled.final(fz.FedBiOAcc(0.3, 0.3, momentum=momentum, scale=1.0, offset=27.0), 400, key=key)[0] for key in range(8)
         ]
         return np.mean([np.sum((run.x - coupled.ANSWER) ** 2) for run in runs])
 

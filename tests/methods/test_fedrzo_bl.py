@@ -63,10 +63,7 @@ OFTEN = ("sampled",)
 
 @pytest.mark.parametrize(
     "name",
-    [
-        n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow("a lower level solved in every round"))
-        for n in METHODS
-    ],
+    [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow("a lower level solved in every round")) for n in METHODS],
 )
 def test_any_method_serves_as_the_lower_level(name):
     # An error of the lower level is multiplied by n / smoothing: a noisy one wants a larger smoothing, which a
@@ -126,9 +123,7 @@ def test_heterogeneous_quadratics_are_met_by_the_default_and_not_by_algorithm_3(
 
 
 def test_algorithm_3_is_right_for_identical_clients():
-    same = fz.ClientData(
-        [np.zeros((2, 1))] * CLIENTS, fixed=[jax.tree.map(lambda a: np.asarray(a)[0], DATA.fixed)] * CLIENTS
-    )
+    same = fz.ClientData([np.zeros((2, 1))] * CLIENTS, fixed=[jax.tree.map(lambda a: np.asarray(a)[0], DATA.fixed)] * CLIENTS)
     # Its own last iterate, not the monitor's solution.
     distance, _ = lower_distance(
         fz.LocalSGD(batch_size="full", schedule="algorithm3"),
@@ -177,9 +172,7 @@ def test_costs_tell_upper_from_lower():
     assert last["evaluations"] == CLIENTS * rounds * 2 * H
     assert last["gradients"] == estimating + CLIENTS * rounds * (lower_rounds + 2) * 2 * 2  # two points, two samples
     assert last["upload_bytes"] == CLIENTS * rounds * (lower_rounds * pair + closing_up + Q * 8)
-    assert last["download_bytes"] == CLIENTS * rounds * (
-        Q * 8 + 8 + lower_rounds * (pair + curvature) + 2 * pair + pair
-    )
+    assert last["download_bytes"] == CLIENTS * rounds * (Q * 8 + 8 + lower_rounds * (pair + curvature) + 2 * pair + pair)
 
 
 def test_the_closing_exchange_bounds_the_error():
@@ -217,9 +210,7 @@ def test_constrained_lower_level_with_clients_that_differ():
     assert result.history["lower_error"][-1] < 1e-8
     A, c = (np.asarray(part) for part in DATA.fixed)
     value = lambda y: sum(0.5 * (y - ci) @ Ai @ (y - ci) for Ai, ci in zip(A, c, strict=True))  # noqa: E731
-    reference = minimize(
-        value, np.zeros(Q), bounds=[(None, -0.3)] * Q, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10}
-    )
+    reference = minimize(value, np.zeros(Q), bounds=[(None, -0.3)] * Q, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10})
     assert (reference.x > -0.3 - 1e-9).any()
     np.testing.assert_allclose(result.y, reference.x, atol=1e-6)
 

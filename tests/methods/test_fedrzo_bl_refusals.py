@@ -62,13 +62,9 @@ def test_bad_problems_are_refused_before_the_first_round(method, problem, messag
 
 
 def test_an_empty_lower_set_on_the_way_names_x_and_suggests_a_domain():
-    shrinking = quadratic(
-        lower_constraint=lambda x: fz.sets.Box(0.0, 0.5 - 10 * jnp.sum(x**2)), loss=lambda x, y, b: -x.sum()
-    )
+    shrinking = quadratic(lower_constraint=lambda x: fz.sets.Box(0.0, 0.5 - 10 * jnp.sum(x**2)), loss=lambda x, y, b: -x.sum())
     for closing in (True, False):
-        with pytest.raises(
-            fz.DivergedError, match=r"lower_constraint: Y\(x\) is empty near x = .*lower_domain"
-        ) as error:
+        with pytest.raises(fz.DivergedError, match=r"lower_constraint: Y\(x\) is empty near x = .*lower_domain") as error:
             fz.run(fz.FedRZObl(0.05, 0.05, closing=closing), shrinking, 50, eval_every=10, progress=False)
         named = np.array([float(x) for x in re.search(r"near x = \[(.*?)\]", str(error.value))[1].split()])
         # Y(x) is empty once |x|^2 > 0.05; the x named is within one step and the smoothing of there.
@@ -80,9 +76,7 @@ def test_an_empty_lower_set_on_the_way_names_x_and_suggests_a_domain():
 def test_a_diverging_lower_level_stops_with_the_round_and_its_size(closing, warm_start, tmp_path):
     lower = fz.LocalSGD(stepsize=3.0, rounds=20, batch_size="full")
     method = fz.FedRZObl(0.01, 0.1, lower=lower, closing=closing, warm_start=warm_start)
-    with pytest.raises(
-        fz.DivergedError, match=r"stopped after round \d+: the lower level diverges: its largest entry is"
-    ):
+    with pytest.raises(fz.DivergedError, match=r"stopped after round \d+: the lower level diverges: its largest entry is"):
         fz.run(method, quadratic(), 50, eval_every=5, checkpoint=tmp_path, progress=False)
     assert not list(tmp_path.iterdir())  # it diverged in the first chunk: there is nothing good to keep
 

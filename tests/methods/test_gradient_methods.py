@@ -22,9 +22,7 @@ def toy(wrap):
 
 def case(method, **changes):
     least = 0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6)
-    return Case(
-        method, toy, rounds=20, descent=0.2, optimum=least, changes={"stepsize": 0.05, "local_steps": 3, **changes}
-    )
+    return Case(method, toy, rounds=20, descent=0.2, optimum=least, changes={"stepsize": 0.05, "local_steps": 3, **changes})
 
 
 test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
@@ -34,9 +32,7 @@ test_lfd_conformance = pytest.mark.slow("long runs on real data")(
 )  # the steps of LocalSGD
 
 
-@pytest.mark.parametrize(
-    "method", [fz.LocalSGD(batch_size="full"), fz.FedAC(batch_size="full"), fz.LFD(batch_size="full")]
-)
+@pytest.mark.parametrize("method", [fz.LocalSGD(batch_size="full"), fz.FedAC(batch_size="full"), fz.LFD(batch_size="full")])
 def test_constants_are_estimated_and_the_minimum_is_met(method):
     problem = toys.quadratic()
     result = fz.run(method, problem, 300, eval_every=300, progress=False)

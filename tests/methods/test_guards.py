@@ -84,9 +84,7 @@ def test_another_structure_is_named():
             Counted(jnp.zeros(3), jnp.int32(0)),
         )
         said = message(method.round, None, state, 0)
-    assert re.fullmatch(
-        rf"round: Mine\.round returned the structure .*State.* where .*Counted.* is expected{KEEP}", said
-    )
+    assert re.fullmatch(rf"round: Mine\.round returned the structure .*State.* where .*Counted.* is expected{KEEP}", said)
 
 
 def test_a_python_number_in_a_state_may_take_another_type():

@@ -51,9 +51,7 @@ def test_the_mean_of_exact_parts_is_the_gradient_of_the_implicit_function():
             hessian += np.stack([each.products(X, y, e, lower).curved for e in np.eye(coupled.Q)]) / coupled.CLIENTS
             slope += np.asarray(each.upper_gradients(X, y, upper)[1]) / coupled.CLIENTS
         v = np.linalg.solve(hessian, slope)
-        ours = np.mean(
-            [each.directions(Point(X, y, v), pair).x for each, pair in zip(oracles, batches, strict=True)], axis=0
-        )
+        ours = np.mean([each.directions(Point(X, y, v), pair).x for each, pair in zip(oracles, batches, strict=True)], axis=0)
         np.testing.assert_allclose(ours, coupled.hypergradient(X), rtol=1e-10, atol=1e-10)
         loss = jax.jit(lambda x: coupled.PROBLEM.evaluate(x)["loss"])
         numeric = [(loss(X + 1e-3 * e) - loss(X - 1e-3 * e)) / 2e-3 for e in np.eye(coupled.N)]  # exact for a quadratic
@@ -77,9 +75,7 @@ def test_full_batches_of_unequal_clients():
             f_x, f_y = oracles.upper_gradients(x, y, upper)
             found = oracles.products(x, y, v, lower)
             along = rows @ (y - x)
-            np.testing.assert_allclose(
-                f_x, np.mean((np.cos(rows @ x) * (rows @ y))[:, None] * rows, axis=0), rtol=1e-12
-            )
+            np.testing.assert_allclose(f_x, np.mean((np.cos(rows @ x) * (rows @ y))[:, None] * rows, axis=0), rtol=1e-12)
             np.testing.assert_allclose(f_y, np.mean(np.sin(rows @ x)[:, None] * rows, axis=0), rtol=1e-12)
             np.testing.assert_allclose(found.gradient, np.mean(4 * along[:, None] ** 3 * rows, axis=0), rtol=1e-12)
             curved = np.mean((12 * along**2 * (rows @ v))[:, None] * rows, axis=0)

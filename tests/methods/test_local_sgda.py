@@ -149,9 +149,9 @@ def test_several_local_steps_leave_a_plateau_that_halves_with_the_stepsizes():
     problem = minimax.ncsc(heterogeneity=0.5)
     ends = []
     for eta in (0.05, 0.025, 0.0125):
-        history = fz.run(
-            fz.LocalSGDA(eta, 2 * eta, 10, batch_size="full"), problem, 800, eval_every=400, progress=False
-        ).history["stationarity"]
+        history = fz.run(fz.LocalSGDA(eta, 2 * eta, 10, batch_size="full"), problem, 800, eval_every=400, progress=False).history[
+            "stationarity"
+        ]
         np.testing.assert_allclose(history[-1], history[-2], rtol=1e-6)  # it is a plateau
         ends.append(history[-1])
     np.testing.assert_allclose(ends, [0.2293, 0.1276, 0.0671], rtol=2e-3)

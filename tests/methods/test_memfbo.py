@@ -87,9 +87,7 @@ def test_the_surrogates_answer_is_reached_and_its_bias_falls_like_one_over_the_m
 
 def test_one_round_is_one_communication_of_n_plus_2q_floats_each_way():
     # Per step and sample: one gradient of f, and g's at (x, y) and at (x, z); no products.
-    coupled.check_costs(
-        fz.MemFBO(0.02, 0.1, local_steps=3, batch_size=2), floats=coupled.N + 2 * coupled.Q, gradients=3 * 2 * 3
-    )
+    coupled.check_costs(fz.MemFBO(0.02, 0.1, local_steps=3, batch_size=2), floats=coupled.N + 2 * coupled.Q, gradients=3 * 2 * 3)
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,7 @@ def bottom(problem):
 
 
 def distance(method, problem, rounds, **options):
-    return np.abs(
-        fz.run(method, problem, rounds, eval_every=rounds, progress=False, **options).x - bottom(problem)
-    ).max()
+    return np.abs(fz.run(method, problem, rounds, eval_every=rounds, progress=False, **options).x - bottom(problem)).max()
 
 
 def toy(wrap):
@@ -72,9 +70,7 @@ test_conformance = suite(case(fz.Scaffold(0.1, 4, batch_size=2), local_steps=3, 
 
 
 def test_the_gradients_of_option_1_are_those_that_happen():
-    everyone_descends_alike_on_both_engines_and_counts_what_is_computed(
-        case(fz.Scaffold(0.1, 4, batch_size=2, option=1)), None
-    )
+    everyone_descends_alike_on_both_engines_and_counts_what_is_computed(case(fz.Scaffold(0.1, 4, batch_size=2, option=1)), None)
 
 
 @pytest.mark.parametrize("option", [1, 2])

@@ -77,9 +77,7 @@ CASES = {
     "nn, public sets": (NN, lambda: quadratic(fz.sets.Public(fz.sets.Box(-0.1, 0.1)))),
     "nn, a set each": (
         fz.FedRZOnn(0.01, 0.1, 2, 2),
-        lambda: quadratic(
-            [fz.sets.Public(fz.sets.Box(-0.1, 1.0)), fz.sets.Reals(), fz.sets.Public(fz.sets.Ball(0.0, 1.0))]
-        ),
+        lambda: quadratic([fz.sets.Public(fz.sets.Box(-0.1, 1.0)), fz.sets.Reals(), fz.sets.Public(fz.sets.Ball(0.0, 1.0))]),
     ),
     "nn, by samples": (NN, lambda: quadratic(weights="samples")),
     "bl": (fz.FedRZObl(0.01, 0.1, 3, 4), lambda: zoo.make("direct")),
@@ -109,10 +107,7 @@ def test_two_hundred_rounds_are_those_of_vectors(method, make):
     "name",
     [
         "nn",
-        *(
-            pytest.param(name, marks=pytest.mark.slow("compiles a method twice"))
-            for name in ("nn, public sets", "bl", "2s")
-        ),
+        *(pytest.param(name, marks=pytest.mark.slow("compiles a method twice")) for name in ("nn, public sets", "bl", "2s")),
     ],
 )
 def test_the_plain_engine_agrees(name):
@@ -134,10 +129,7 @@ def test_two_hundred_rounds_of_the_plain_engine():
     ("dim", "steps", "directions"),
     [
         (260, 20, 1),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow("compiles a method twice"))
-            for case in ((3140, 20, 1), (1000, 5, 3))
-        ),
+        *(pytest.param(*case, marks=pytest.mark.slow("compiles a method twice")) for case in ((3140, 20, 1), (1000, 5, 3))),
     ],
 )
 def test_a_replayed_round_in_float32_is_the_clients_own_within_four_ulp(dim, steps, directions):
@@ -291,9 +283,7 @@ def test_a_private_set_is_no_part_of_the_plan():
 def test_auto_takes_what_is_less():
     assert not isinstance(sending(NN, "auto").for_cohort(quadratic(dim=3), CLIENTS), ByScalars)
     assert isinstance(sending(NN, "auto").for_cohort(quadratic(), CLIENTS), ByScalars)
-    assert not isinstance(
-        sending(fz.FedRZOnn(0.1, 0.1, lambda r: r + 1), "auto").for_cohort(quadratic(), CLIENTS), ByScalars
-    )
+    assert not isinstance(sending(fz.FedRZOnn(0.1, 0.1, lambda r: r + 1), "auto").for_cohort(quadratic(), CLIENTS), ByScalars)
     with pytest.warns(UserWarning, match="private"):
         assert not isinstance(sending(NN, "auto").for_cohort(quadratic(fz.sets.Box(-1, 1)), CLIENTS), ByScalars)
 

@@ -89,9 +89,7 @@ def test_unequal_work_changes_simfbos_limit_and_not_shrofbos():
 
 def test_one_round_is_one_communication_of_n_plus_2q_floats_each_way():
     # Per step and sample: one gradient of f, and grad_y g with both products in one pass, which is worth two.
-    coupled.check_costs(
-        fz.SimFBO(0.02, 0.1, local_steps=3, batch_size=2), floats=coupled.N + 2 * coupled.Q, gradients=3 * 2 * 3
-    )
+    coupled.check_costs(fz.SimFBO(0.02, 0.1, local_steps=3, batch_size=2), floats=coupled.N + 2 * coupled.Q, gradients=3 * 2 * 3)
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,7 @@ def test_more_local_steps_are_compared_at_equal_rounds_and_at_equal_evaluations(
     """H = 10 is ahead per round only because it works ten times as much: per evaluation it is behind."""
     few = [history(5.0 - 0.2 * np.arange(11) + noise, per_round=1) for noise in (0.0, 0.01, 0.02)]
     many = [history(5.0 - 0.4 * np.arange(11) + noise, per_round=10) for noise in (0.0, 0.011, 0.019)]
-    rounds, evaluations, upper = claims.more_local_steps(
-        {1: few, 10: many}, where="here", costs=("evaluations", claims.UPPER)
-    )
+    rounds, evaluations, upper = claims.more_local_steps({1: few, 10: many}, where="here", costs=("evaluations", claims.UPPER))
     assert evaluations.note == "By then H = 10 has made 1 rounds, H = 1 10."
     assert upper.value == evaluations.value  # there are no gradients here
     assert (rounds.holds, evaluations.holds) == (True, False)

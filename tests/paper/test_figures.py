@@ -32,8 +32,7 @@ def small(monkeypatch):
 
 FAST = (fig7,)
 SLOW = tuple(
-    pytest.param(module, marks=pytest.mark.slow("compiles many programs"))
-    for module in (fig1, fig2, fig3, fig4, fig5, fig6)
+    pytest.param(module, marks=pytest.mark.slow("compiles many programs")) for module in (fig1, fig2, fig3, fig4, fig5, fig6)
 )  # many programs each
 
 
@@ -49,9 +48,7 @@ def test_a_figure_ends_in_a_record(module, small, tmp_path):
             for label, runs in figure.groups.items():
                 assert len(runs) == len(record.seeds), label
                 assert figure.metric in runs[0], label
-    assert (
-        len(list((tmp_path / name).glob("*.png"))) == len(list((tmp_path / name).glob("*.svg"))) == len(record.figures)
-    )
+    assert len(list((tmp_path / name).glob("*.png"))) == len(list((tmp_path / name).glob("*.svg"))) == len(record.figures)
     stored = Record.load(tmp_path / name)
     assert json.dumps(stored.to_dict()) == (tmp_path / name / "record.json").read_text()
     assert [claim.holds for claim in stored.claims] == [claim.holds for claim in record.claims]

@@ -174,8 +174,7 @@ def test_figures_are_said_in_words_and_in_numbers(sample):
     )
     assert "Runs diverged in eta = 1" in says[0]
     assert says[2] == (
-        "A valley: f over u from -1 to 1 and v from 0 to 2. "
-        "Lowest is 0.25 at u = 0, v = 1. Highest is 2.25 at u = 1, v = 0."
+        "A valley: f over u from -1 to 1 and v from 0 to 2. Lowest is 0.25 at u = 0, v = 1. Highest is 2.25 at u = 1, v = 0."
     )
     tables = [details["text"] for details in page.all("details")]
     assert len(tables) == 3
@@ -315,9 +314,7 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(tmp_path, capsys):
     missing = tmp_path / "missing"
     for arguments, expected in {
         (missing,): f"report: there is no folder {missing}; make one with fedrzo reproduce --out {missing}",
-        (
-            tmp_path / "empty",
-        ): f"report: {tmp_path / 'empty'} holds neither record.json nor history.csv; make them with",
+        (tmp_path / "empty",): f"report: {tmp_path / 'empty'} holds neither record.json nor history.csv; make them with",
         (tmp_path / "runs",): f"report: {tmp_path / 'runs' / 'history.csv'} is not a history",
         (tmp_path, "--out", tmp_path): f"--out: {tmp_path} is a folder; name a file such as {tmp_path / 'report.html'}",
     }.items():
@@ -345,8 +342,6 @@ def test_without_plotly_the_extra_is_named(tmp_path, monkeypatch):
     assert not (tmp_path / "report.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.42, "0.42 s"), (13.2, "13 s"), (75, "1 min 15 s"), (7900, "2 h 11 min")]
-)
+@pytest.mark.parametrize(("seconds", "text"), [(0.42, "0.42 s"), (13.2, "13 s"), (75, "1 min 15 s"), (7900, "2 h 11 min")])
 def test_durations_are_read_at_a_glance(seconds, text):
     assert content.duration(seconds) == text

@@ -217,9 +217,7 @@ def test_zooming_by_mouse_and_by_buttons_outlasts_other_changes(page):
     page.mouse.down()
     page.mouse.move(*at[1], steps=5)
     page.mouse.up()
-    page.wait_for_function(
-        "(least) => document.querySelector('.plot')._fullLayout.xaxis.range[0] > least", arg=whole[0]
-    )
+    page.wait_for_function("(least) => document.querySelector('.plot')._fullLayout.xaxis.range[0] > least", arg=whole[0])
     zoomed = plot(page, "plot._fullLayout.xaxis.range")
     assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
     figure.locator(".legend button").nth(0).click()
@@ -318,9 +316,7 @@ def test_every_control_is_reached_by_the_tab_key(visit):
     assert page.evaluate("() => location.hash") == "#main"
 
 
-@pytest.mark.parametrize(
-    "scheme", ["light", pytest.param("dark", marks=pytest.mark.slow("a real browser, step by step"))]
-)
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow("a real browser, step by step"))])
 def test_texts_stand_out_from_what_is_behind_them(visit, scheme):
     page = visit(color_scheme=scheme)
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")

@@ -55,9 +55,7 @@ def test_a_client_of_any_size_is_one_call(vectorized):
             assert sorted(shapes) == sorted((size, 2) for size in sizes for _ in POINTS)
         assert loss.calls == len(shapes)
         shapes.clear()
-        np.testing.assert_allclose(
-            jax.jit(lambda x: mean_loss(problem, x))(POINTS[0]), expected[:, 0].mean(), rtol=1e-15
-        )
+        np.testing.assert_allclose(jax.jit(lambda x: mean_loss(problem, x))(POINTS[0]), expected[:, 0].mean(), rtol=1e-15)
     assert sorted(shapes) == ([(1, 3, 2), (1, 9, 2), (2, 5, 2)] if vectorized else sorted((size, 2) for size in sizes))
 
 
@@ -136,14 +134,10 @@ def test_labels_that_a_loss_of_the_zoo_does_not_know_are_refused():
     samples = [(cloud.astype(np.float32), np.arange(len(cloud)) % 3) for cloud in CLOUDS[:2]]
     samples[1][1][2] = -1
     x0 = {"W": np.zeros((2, 3)), "b": np.zeros(3)}
-    with pytest.raises(
-        fz.InputError, match=r"^data: client 1 has the label -1; the loss knows 0, 1, 2: number classes"
-    ):
+    with pytest.raises(fz.InputError, match=r"^data: client 1 has the label -1; the loss knows 0, 1, 2: number classes"):
         start(synthetic.cross_entropy, fz.ClientData(samples), x0)
     signs = fz.ClientData([(cloud, np.ones(len(cloud))) for cloud in CLOUDS])
-    halves = fz.ClientData(
-        [(cloud, np.arange(len(cloud)) % 2) for cloud in CLOUDS], fixed=[np.int32(i) for i in range(4)]
-    )
+    halves = fz.ClientData([(cloud, np.arange(len(cloud)) % 2) for cloud in CLOUDS], fixed=[np.int32(i) for i in range(4)])
     problem = fz.Bilevel(
         bilevel.validation_loss, bilevel.training_loss, signs, np.ones(4), np.zeros(2), lower_data=halves, modulus=1.0,
         smoothness=9.0,

@@ -200,9 +200,7 @@ class Shy:
 
 def test_more_than_can_be_looked_at_is_told():
     large = np.zeros(3_000_000)
-    with pytest.warns(
-        UserWarning, match=r"^loss: it uses more values beside its arguments than are looked at \(20 MB\)"
-    ):
+    with pytest.warns(UserWarning, match=r"^loss: it uses more values beside its arguments than are looked at \(20 MB\)"):
         captures.notice({"loss": closing_over(large)})
     holds_itself = [Shy()]
     holds_itself.append(holds_itself)

@@ -24,9 +24,7 @@ def pull(x, y, xi):
 
 def market(*clients, **options):
     """Scenarios (a, t) of each client: the map a (y - x), whose solution is x, and the loss (y - t)^2."""
-    return fz.TwoStage(
-        squares, pull, fz.ClientData([np.array(c, float) for c in clients]), np.zeros(1), np.zeros(1), **options
-    )
+    return fz.TwoStage(squares, pull, fz.ClientData([np.array(c, float) for c in clients]), np.zeros(1), np.zeros(1), **options)
 
 
 @pytest.mark.parametrize("a", [(10, 0.05, 0.05), (0.05, 0.05, 10)], ids=["steep first", "steep last"])
@@ -35,9 +33,7 @@ def test_every_client_of_a_two_stage_problem_solves_by_its_own_constants(a):
     np.testing.assert_allclose(problem.client_constants, [a, a])
     assert (problem.modulus, problem.smoothness) == pytest.approx((0.05, 10))
     result = fz.run(fz.FedRZO2s(0.25, 0.1, 2), problem, 20)
-    assert result.x == pytest.approx(
-        2, abs=1e-5
-    )  # the mean target; the last client's constants for all gave 0.035 and 1.5
+    assert result.x == pytest.approx(2, abs=1e-5)  # the mean target; the last client's constants for all gave 0.035 and 1.5
     assert result.history["lower_error"][-1] < 1e-8
 
 
@@ -147,9 +143,7 @@ def test_a_lower_level_that_stays_unsolved_stops_the_run():
 
 def test_a_solver_that_leaves_y_where_it_was_is_doubted_at_the_end():
     problem = market([[10, 0]], [[0.05, 3]], [[0.05, 3]], modulus=0.05, smoothness=10.0)
-    with pytest.warns(
-        UserWarning, match=r"solver: at the end Projection\(steps=20\) .* 100 % of the way from y0, .* use fz"
-    ):
+    with pytest.warns(UserWarning, match=r"solver: at the end Projection\(steps=20\) .* 100 % of the way from y0, .* use fz"):
         result = fz.run(fz.FedRZO2s(0.25, 0.1, solver=fz.vi.Projection(steps=20)), problem, 3)
     assert any(note.startswith("solver: at the end") for note in result.notes)
 
@@ -157,9 +151,7 @@ def test_a_solver_that_leaves_y_where_it_was_is_doubted_at_the_end():
 def test_constants_of_a_long_y_are_those_of_the_worst_client():
     """Maps that are multiples of the identity leave nothing to a power iteration; the flattest client is found all the same."""
     data = fz.ClientData([np.array([[a]]) for a in (10.0, 0.05, 2.0)])
-    problem = fz.TwoStage(
-        lambda x, y, xi: jnp.sum(y), lambda x, y, xi: xi * (y - x[0]), data, np.zeros(1), np.zeros(65)
-    )
+    problem = fz.TwoStage(lambda x, y, xi: jnp.sum(y), lambda x, y, xi: xi * (y - x[0]), data, np.zeros(1), np.zeros(65))
     np.testing.assert_allclose(problem.client_constants, [[0.05] * 3, [10.0] * 3], rtol=1e-6)
 
 
@@ -194,9 +186,7 @@ def test_what_is_measured_is_no_part_of_a_checkpoints_identity():
 
 def test_a_lower_methods_own_constants_are_kept():
     data = fz.ClientData([np.zeros((1, 1))])
-    problem = fz.Bilevel(
-        lambda x, y, b: jnp.sum((x - y) ** 2), lambda x, y, b: jnp.sum((y - x) ** 2), data, *np.ones((2, 1))
-    )
+    problem = fz.Bilevel(lambda x, y, b: jnp.sum((x - y) ** 2), lambda x, y, b: jnp.sum((y - x) ** 2), data, *np.ones((2, 1)))
     own = fz.FedRZObl(0.1, 0.1, lower=fz.LocalSGD(batch_size="full", constants=StepConstants(0.5, 100.0, 1, 1)))
     with problem.precision():
         np.testing.assert_allclose(own.prepare(problem).init(problem, None).curvature, [0.5, 100.0])

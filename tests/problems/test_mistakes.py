@@ -54,9 +54,7 @@ def test_a_black_box_that_fails_in_the_middle_of_a_run_is_told_in_one_line(capfd
         return float(np.mean(np.abs(x - batch)))
 
     problem = fz.Nonsmooth(fz.blackbox(simulator), fz.ClientData([np.arange(3.0)]), np.zeros(()))
-    with pytest.raises(
-        fz.BlackboxError, match=r"^blackbox: simulator raised OSError: the licence server is away; "
-    ) as error:
+    with pytest.raises(fz.BlackboxError, match=r"^blackbox: simulator raised OSError: the licence server is away; ") as error:
         fz.run(fz.FedRZOnn(0.01, 0.1), problem, 50, progress=False)
     assert len(calls) > 20
     assert isinstance(error.value.__cause__, OSError)
@@ -74,17 +72,11 @@ def test_a_black_box_that_fails_in_the_middle_of_a_run_is_told_in_one_line(capfd
 def test_what_python_calls_a_type_error_is_one_too():
     with pytest.raises(TypeError, match=r"^localsteps: FedRZOnn has no such argument; did you mean 'local_steps'?"):
         fz.FedRZOnn(0.1, 0.1, localsteps=3)
-    with pytest.raises(
-        TypeError, match=r"^smoothing: FedRZOnn needs it, and it was not passed; pass stepsize, smoothing$"
-    ):
+    with pytest.raises(TypeError, match=r"^smoothing: FedRZOnn needs it, and it was not passed; pass stepsize, smoothing$"):
         fz.FedRZOnn(0.1)
-    with pytest.raises(
-        TypeError, match=r"^budget: FedRZOnn.from_theory needs it, and it was not passed; pass problem, budget$"
-    ):
+    with pytest.raises(TypeError, match=r"^budget: FedRZOnn.from_theory needs it, and it was not passed; pass problem, budget$"):
         fz.FedRZOnn.from_theory(None)
-    with pytest.raises(
-        TypeError, match=r"^FedRZObl.from_theory: too many positional arguments; pass problem, budget, smoo"
-    ):
+    with pytest.raises(TypeError, match=r"^FedRZObl.from_theory: too many positional arguments; pass problem, budget, smoo"):
         fz.FedRZObl.from_theory(None, 9, 0.1, None, 5)
     with pytest.raises(TypeError, match=r"^batchsize: FedRZO2s has no such argument; did you mean 'batch_size'\?$"):
         fz.FedRZO2s.from_theory(None, 9, batchsize=5)  # before the problem is looked at, which may take long
@@ -116,16 +108,12 @@ def test_a_public_name_that_is_misspelt_is_told():
 def test_a_setting_that_was_not_swept_is_told():
     swept = fz.Sweep([{"stepsize": 0.1}, {"stepsize": 0.2}], [[], []])
     for setting in (2, -3, 0.5):
-        with pytest.raises(
-            fz.InputError, match=f"^setting: found {setting}; pass its place in `settings`, from 0 to 1$"
-        ):
+        with pytest.raises(fz.InputError, match=f"^setting: found {setting}; pass its place in `settings`, from 0 to 1$"):
             swept.band(setting, "loss")
 
 
 def test_warnings_are_given_at_the_line_that_called_the_library():
-    problem = fz.Nonsmooth(
-        lambda x, b: jnp.mean(x * b), fz.ClientData([np.ones(2)]), np.full(1, 9.0), fz.sets.Box(0, 1)
-    )
+    problem = fz.Nonsmooth(lambda x, b: jnp.mean(x * b), fz.ClientData([np.ones(2)]), np.full(1, 9.0), fz.sets.Box(0, 1))
     with pytest.warns(UserWarning, match="it is projected first") as said:
         fz.run(fz.FedRZOnn(0.1, 0.1), problem, 0, progress=False)
     assert said[0].filename == __file__

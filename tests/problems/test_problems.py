@@ -70,9 +70,7 @@ def test_many_private_sets_intersect():
 
 def test_lower_level_is_one_problem_in_the_pair():
     with jax.enable_x64(True):
-        level = bilevel(lower_constraint=lambda x: fz.sets.Box(0.0, x.sum())).lower_level(
-            jnp.array([[1.0, 2.0], [0.5, 0.5]])
-        )
+        level = bilevel(lower_constraint=lambda x: fz.sets.Box(0.0, x.sum())).lower_level(jnp.array([[1.0, 2.0], [0.5, 0.5]]))
         y = jnp.array([1.0, 1, 1, 2, 2, 2])
         assert level.dim == 6
         assert float(level.value(y, None)) == 3 * (1 - 3) ** 2 + 3 * (2 - 1) ** 2

@@ -41,9 +41,7 @@ def test_several_seeds_are_a_mean_and_a_band():
     corners = band.get_paths()[0].vertices
     half = 3.182446 * losses[:, 5].std(ddof=1) / 2  # Student's t with 3 degrees of freedom, over sqrt(4)
     at_five = corners[corners[:, 0] == 5][:, 1]
-    np.testing.assert_allclose(
-        [at_five.min(), at_five.max()], losses[:, 5].mean() + half * np.array([-1, 1]), rtol=1e-6
-    )
+    np.testing.assert_allclose([at_five.min(), at_five.max()], losses[:, 5].mean() + half * np.array([-1, 1]), rtol=1e-6)
 
 
 def test_two_seeds_are_their_mean_and_themselves():
@@ -80,9 +78,7 @@ def test_one_of_two_runs_may_be_below_zero_on_a_logarithmic_axis():
     figure = plots.curves({"a": runs}, against=("round",))
     plots.encode(figure, "svg")
     assert figure.axes[0].get_yscale() == "log"
-    assert figure.axes[0].get_ylim() == pytest.approx(
-        (0.1, 200)
-    )  # a tenth of the mean, 2, and the next label above 100
+    assert figure.axes[0].get_ylim() == pytest.approx((0.1, 200))  # a tenth of the mean, 2, and the next label above 100
 
 
 def test_values_within_a_factor_of_ten_have_a_linear_axis():

@@ -22,9 +22,7 @@ BOXES = [fz.sets.Box(-1, 2), fz.sets.Box(-2, 1)]
 
 def problem():
     """The sets stop at x[0] = -1, so that -3 is the least loss there; outside of them it goes on falling."""
-    return fz.Nonsmooth(
-        lambda x, batch: 3 * x[0] + jnp.abs(x[1]) + 0 * jnp.sum(batch), DATA, np.zeros(2), constraint=BOXES
-    )
+    return fz.Nonsmooth(lambda x, batch: 3 * x[0] + jnp.abs(x[1]) + 0 * jnp.sum(batch), DATA, np.zeros(2), constraint=BOXES)
 
 
 def by_hand(x):
@@ -118,9 +116,7 @@ def test_a_comparison_of_methods_is_not_won_by_straying_from_the_sets():
 
 def made_up(name, at_x, inside, outside):
     """A contest of three seeds whose histories are given."""
-    contest = Contest(
-        Candidate(name, fz.FedAvg(0.1)), problem(), 100, {"evaluations": 3.0, "bytes": 10.0}, {0.1: 1.0}, 0.1
-    )
+    contest = Contest(Candidate(name, fz.FedAvg(0.1)), problem(), 100, {"evaluations": 3.0, "bytes": 10.0}, {0.1: 1.0}, 0.1)
     rows = {"round": [0, 1, 2], "loss": at_x, "loss_feasible": inside, "feasibility": outside, "evaluations": [0, 0, 0],
             "gradients": [0, 1, 2], "upload_bytes": [0, 5, 10], "download_bytes": [0, 5, 10]}  # fmt: skip
     contest.histories = {budget: [History(rows)] * 3 for budget in ("evaluations", "bytes")}

@@ -234,18 +234,14 @@ def test_what_is_no_worse_is_not_said():
     assert said(2.0, 2.0 * (1 + 5e-7)) is said(-2.0, -2.0 * (1 - 5e-7)) is None
     assert said(2.0, 2.0 * (1 + 5e-6), dtype=np.float32) is None
     assert "is 2.00001 after" in said(2.0, 2.0 * (1 + 5e-6))
-    assert said(-2.0, -1.9).startswith(
-        "the end is worse than the start: the loss is -1.9 after 5 rounds, and was -2 at x0"
-    )
+    assert said(-2.0, -1.9).startswith("the end is worse than the start: the loss is -1.9 after 5 rounds, and was -2 at x0")
     assert "loss is nan" in said(2.0, math.nan)
 
 
 def test_a_run_that_leaves_its_start_for_good_is_lost_though_finite():
     """On a line that falls for ever x goes 2e5 in a round: beyond 1e6 from row 6 on, and row 15 is the tenth of those."""
     falling, method = nonsmooth(None), fz.FedRZOnn(2e5, 0.1)
-    with pytest.raises(
-        fz.DivergedError, match=r"^stopped after round 14: x is 3e\+06 away from its start, and was farther"
-    ):
+    with pytest.raises(fz.DivergedError, match=r"^stopped after round 14: x is 3e\+06 away from its start, and was farther"):
         run(method, falling, 20)
     assert run(method, falling, 14).x[0] == pytest.approx(-14 * 2e5)
     with pytest.raises(fz.DivergedError, match=r"stopped after round 32: x is 6.6"):

@@ -114,9 +114,7 @@ def test_mlflow_keeps_the_rows_the_settings_and_how_it_ended(tmp_path):
 
 @pytest.mark.filterwarnings("default")  # of W&B's own dependencies
 def test_wandb_keeps_rows_offline(tmp_path):
-    pytest.importorskip(
-        "wandb", reason="W&B is not among the test dependencies; pip install 'fedrzo[wandb]' to run this"
-    )
+    pytest.importorskip("wandb", reason="W&B is not among the test dependencies; pip install 'fedrzo[wandb]' to run this")
     logger = fz.loggers.WandB("toys", mode="offline", dir=str(tmp_path))
     seen = []  # what the run itself holds after each row; it cannot be asked once it has ended
     result = go(3, logger, lambda row: seen.append((logger.run.summary["round"], logger.run.summary["loss"])))

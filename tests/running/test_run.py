@@ -53,24 +53,17 @@ def test_stop_and_log():
 
 
 def steep():
-    return fz.Nonsmooth(
-        lambda x, b: jnp.sum(jnp.exp((x - b.mean(0)) ** 2)), fz.ClientData([np.ones((2, 4))] * 3), np.zeros(4)
-    )
+    return fz.Nonsmooth(lambda x, b: jnp.sum(jnp.exp((x - b.mean(0)) ** 2)), fz.ClientData([np.ones((2, 4))] * 3), np.zeros(4))
 
 
 def test_divergence_names_the_round_and_keeps_the_checkpoint(tmp_path):
     method = fz.FedRZOnn(lambda r: jnp.where(r < 5, 1e-3, 1e3), 0.1, 5)  # well at first, wild from round 5 on
-    with pytest.raises(
-        fz.DivergedError, match=r"stopped after round \d+: x is no longer finite .* is from before"
-    ) as error:
+    with pytest.raises(fz.DivergedError, match=r"stopped after round \d+: x is no longer finite .* is from before") as error:
         go(500, method=method, problem=steep(), checkpoint=tmp_path)
     assert "use a smaller stepsize" in str(error.value)
     kept = Checkpoint.read(tmp_path)
     assert all(np.isfinite(array).all() for array in kept.arrays if array.dtype.kind == "f")
-    assert (
-        go(kept.round, method=method, problem=steep(), checkpoint=tmp_path, resume=True).history["round"][-1]
-        == kept.round
-    )
+    assert go(kept.round, method=method, problem=steep(), checkpoint=tmp_path, resume=True).history["round"][-1] == kept.round
 
 
 def test_results_are_kept_in_open_formats(tmp_path):
@@ -131,9 +124,7 @@ def test_confidence_band_covers():
 
 
 def test_x0_outside_a_set_is_projected_with_a_warning():
-    problem = fz.Nonsmooth(
-        toys.squared_distance, fz.ClientData([np.zeros((2, 2))]), np.array([3.0, 0.0]), fz.sets.Box(-1, 1)
-    )
+    problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.zeros((2, 2))]), np.array([3.0, 0.0]), fz.sets.Box(-1, 1))
     with pytest.warns(UserWarning, match="x0: found a point 2 outside a client's set; it is projected first"):
         result = go(0, problem=problem)
     np.testing.assert_allclose(result.x, [1.0, 0.0])
@@ -144,9 +135,7 @@ def test_x0_outside_a_set_is_projected_with_a_warning():
 def test_sets_without_a_common_point_are_refused():
     apart = [fz.sets.Ball(0.0, 1.0), fz.sets.Ball(5.0, 1.0)]
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.zeros((2, 2))] * 2), np.zeros(2), apart)
-    with pytest.raises(
-        fz.InputError, match="constraint: found clients' sets that have no point in common; correct the sets"
-    ):
+    with pytest.raises(fz.InputError, match="constraint: found clients' sets that have no point in common; correct the sets"):
         go(problem=problem)
 
 

@@ -87,9 +87,7 @@ def test_family_of_one_kind_needs_no_switch():
     assert (family.kinds, family.identical) == (1, False)
     assert family.groups[0].lo.shape == (5,)
     assert "cond" not in str(jax.make_jaxpr(family.project)(0, jnp.zeros(2)))
-    np.testing.assert_array_equal(
-        jax.vmap(family.project, (0, None))(jnp.arange(5), jnp.full(1, -9.0))[:, 0], -np.arange(5)
-    )
+    np.testing.assert_array_equal(jax.vmap(family.project, (0, None))(jnp.arange(5), jnp.full(1, -9.0))[:, 0], -np.arange(5))
 
 
 def test_equal_sets_are_stored_once():

@@ -109,9 +109,7 @@ def test_projection_is_feasible_idempotent_and_firmly_nonexpansive(name, x, y):
 def test_a_point_inside_stays_where_it_is(name):
     inside = np.asarray(project(KINDS[name][0], np.array([0.3, 0.1, 0.2, 0.4])))
     deeper = np.asarray(project(KINDS[name][0], inside))
-    np.testing.assert_allclose(
-        project(KINDS[name][0], deeper), deeper, rtol=0, atol=1e-9 if name == "alternating" else 1e-15
-    )
+    np.testing.assert_allclose(project(KINDS[name][0], deeper), deeper, rtol=0, atol=1e-9 if name == "alternating" else 1e-15)
 
 
 def test_polyhedron_leaves_interior_points_untouched():
@@ -200,6 +198,4 @@ def test_products_of_polyhedral_sets_fold_too():
     both = flatten_set(Intersection(box_and_sum, Halfspace([1, 1, 1, 0], 1)), example)
     x = np.array([0.9, 0.7, 2.0, 0.5])
     A, b = np.vstack([EYE[:2], -EYE[:2], [[1, 1, 1, 0]]]), np.array([1.0, 1, 0, 0, 1])
-    np.testing.assert_allclose(
-        both.project(x), by_enumeration(A, b, np.array([[0.0, 0, 1, 1]]), np.ones(1), x), atol=1e-12
-    )
+    np.testing.assert_allclose(both.project(x), by_enumeration(A, b, np.array([[0.0, 0, 1, 1]]), np.ones(1), x), atol=1e-12)

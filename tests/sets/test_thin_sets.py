@@ -50,9 +50,7 @@ def by_corners(balls, planes, x):
         found += [c + at * a + half, c + at * a - half]
     outside = [max([np.linalg.norm(y - c) - r for c, r in balls] + [a @ y - b for a, b in planes]) for y in found]
     size = max(r for _, r in balls)
-    return min(
-        (y for y, out in zip(found, outside, strict=True) if out < 1e-14 * size), key=lambda y: np.linalg.norm(x - y)
-    )
+    return min((y for y, out in zip(found, outside, strict=True) if out < 1e-14 * size), key=lambda y: np.linalg.norm(x - y))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -139,20 +137,14 @@ class Disc(Set):
 
 def test_a_projection_that_is_not_exact_says_so():
     over = Halfspace([-1, 0], -0.999)
-    with pytest.warns(
-        UserWarning, match=r"^Intersection: found a projection that may be off by 0\.\d+, more than 3\.\de-06"
-    ):
+    with pytest.warns(UserWarning, match=r"^Intersection: found a projection that may be off by 0\.\d+, more than 3\.\de-06"):
         y = Intersection(Disc(), over).project([0.0, 3.0])
     true, error = np.array([0.999, np.sqrt(1 - 0.999**2)]), nearest(Intersection(Disc(), over), np.array([0.0, 3.0]))[1]
     assert 1e-3 < np.linalg.norm(y - true) <= error
-    exact = Intersection(Disc(), Halfspace([-1, 0], -0.5)).project(
-        [0.0, 3.0]
-    )  # no warning, which would be an error here
+    exact = Intersection(Disc(), Halfspace([-1, 0], -0.5)).project([0.0, 3.0])  # no warning, which would be an error here
     np.testing.assert_allclose(exact, [0.5, np.sqrt(0.75)], atol=1e-8)
     data = fz.ClientData([np.zeros((1, 2))] * 2)
-    problem = fz.Nonsmooth(
-        lambda x, batch: jnp.sum(x) + 0 * jnp.sum(batch), data, np.zeros(2), constraint=[Disc(), over]
-    )
+    problem = fz.Nonsmooth(lambda x, batch: jnp.sum(x) + 0 * jnp.sum(batch), data, np.zeros(2), constraint=[Disc(), over])
     with pytest.warns(UserWarning, match=r"^constraint: found a projection that may be off by"):
         problem.project(np.array([[0.0, 3.0]]))
     shared = fz.Nonsmooth(problem.loss_fn, data, np.zeros(2), constraint=Intersection(Disc(), over))
@@ -177,9 +169,7 @@ EMPTY = {
     "three balls": lambda s: Intersection(*(Ball(s * c, 0.999 * s) for c in TRIANGLE)),
     "nested": lambda s: Intersection(Box(0, s), Intersection(Simplex(s), Halfspace([1, 1, 1], 0.9 * s))),
     "many entries": lambda s: Intersection(Box(np.full(5000, s), 2 * s), Ball(0, s)),
-    "product": lambda s: flatten_set(
-        Product(Intersection(Simplex(5 * s), Box(0, s)), Reals()), (np.zeros(3), np.zeros(1))
-    ),
+    "product": lambda s: flatten_set(Product(Intersection(Simplex(5 * s), Box(0, s)), Reals()), (np.zeros(3), np.zeros(1))),
     "products": lambda s: flatten_set(
         Intersection(Product(Box(0, s), Ball(0, s)), Halfspace([1, 1, 0], -s)), (np.zeros(2), np.zeros(1))
     ),
@@ -202,9 +192,7 @@ THIN = {
 @pytest.mark.parametrize("scale", SCALES)
 def test_empty_sets_are_refused_and_thin_ones_are_not(scale):
     for name, make in EMPTY.items():
-        with pytest.raises(
-            InputError, match=r"^\w+: found .* that (no point satisfies together|have no point in common); "
-        ):
+        with pytest.raises(InputError, match=r"^\w+: found .* that (no point satisfies together|have no point in common); "):
             pytest.fail(f"{name}: {make(scale)!r}")
     for make in THIN.values():
         make(scale)
@@ -234,9 +222,7 @@ def test_clients_sets_without_a_common_point_are_refused_wherever_x0_is(scale, c
     for pair, x0 in itertools.product(pairs, ([0, 0], [1.5, 0], [0.5, 0.5], [-70, 3])):
         members = [*pair, *[Reals()] * (clients - 2)]
         problem = fz.Nonsmooth(lambda x, batch: jnp.sum(x), data, scale * np.array(x0, float), constraint=members)
-        with pytest.raises(
-            InputError, match=r"^constraint: found clients' sets that have no point in common; correct the sets$"
-        ):
+        with pytest.raises(InputError, match=r"^constraint: found clients' sets that have no point in common; correct the sets$"):
             feasible_start(problem)
 
 

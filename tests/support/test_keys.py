@@ -34,8 +34,7 @@ def test_no_loop_is_left():
     """What it is for: on a CPU JAX's own hash is a loop."""
     key = jax.random.key(0)
     loops = [
-        jax.jit(lambda key: words(jax.random.fold_in(key, 3))).lower(k).as_text().count("while")
-        for k in (key, written_out(key))
+        jax.jit(lambda key: words(jax.random.fold_in(key, 3))).lower(k).as_text().count("while") for k in (key, written_out(key))
     ]
     assert loops[0] > 0
     assert loops[1] == 0

@@ -139,9 +139,7 @@ WIDE = np.full(300, 0.1)
     ids=["concave", "mostly concave", "vouched for", "linear", "a little both ways", "convex at y0 alone"],
 )
 def test_a_lower_loss_that_bends_the_wrong_way_is_refused(lower, given, refused):
-    problem = fz.Bilevel(
-        lambda x, y, b: jnp.sum(x), lower, fz.ClientData([np.ones(2)]), np.ones(2), np.ones(2), **given
-    )
+    problem = fz.Bilevel(lambda x, y, b: jnp.sum(x), lower, fz.ClientData([np.ones(2)]), np.ones(2), np.ones(2), **given)
     with problem.precision():
         if not refused:
             check_sign(problem)

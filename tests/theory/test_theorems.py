@@ -152,9 +152,7 @@ def test_remark_4_and_table_3():
     lfd = sum(math.ceil((8 * T) ** (1 / 3)) for T in steps)
     assert lfd <= plan.lower["LFD"].total_rounds <= 1.5 * lfd
     far, farther = (bilevel(budget=K, clients=8) for K in (10**14, 10**18))
-    powers = {
-        name: math.log10(farther.lower[name].total_rounds / far.lower[name].total_rounds) / 4 for name in far.lower
-    }
+    powers = {name: math.log10(farther.lower[name].total_rounds / far.lower[name].total_rounds) / 4 for name in far.lower}
     assert powers == pytest.approx({"Local SGD": 0.75, "FedAC": 0.75, "LFD": 11 / 12}, abs=0.01)
 
 

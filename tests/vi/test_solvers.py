@@ -146,13 +146,9 @@ def test_the_five_firm_equilibrium_of_murphy_sherali_soyster():
     ("solver", "kind"),
     [
         (vi.Projection(steps=7), "box"),
-        pytest.param(
-            vi.Projection(steps=7), "polyhedron", marks=pytest.mark.slow("compiles a solver for every kind of set")
-        ),
+        pytest.param(vi.Projection(steps=7), "polyhedron", marks=pytest.mark.slow("compiles a solver for every kind of set")),
         (vi.Extragradient(steps=8), "simplex"),
-        pytest.param(
-            vi.Accelerated(tolerance=0.05), "box", marks=pytest.mark.slow("compiles a solver for every kind of set")
-        ),
+        pytest.param(vi.Accelerated(tolerance=0.05), "box", marks=pytest.mark.slow("compiles a solver for every kind of set")),
         (vi.Accelerated(tolerance=0.05), "reals"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,

@@ -41,9 +41,7 @@ def logistic_fit(problem, x):
         slope = -(weights * labels / (1 + np.exp(margins))) @ images + np.mean(x) * y
         return weights @ np.logaddexp(0, -margins) + np.mean(x) * y @ y / 2, slope
 
-    return minimize(
-        loss, np.zeros(images.shape[1]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}
-    ).x
+    return minimize(loss, np.zeros(images.shape[1]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}).x
 
 
 @pytest.mark.slow("learns from real data")
@@ -72,8 +70,7 @@ def test_hyper_parameters_lower_level_is_regularised_logistic_regression():
 def test_only_the_mean_of_the_hyper_parameters_matters_and_only_inside_the_domain():
     problem = hyper()
     spread, even, outside = (
-        float(monitored(problem, x)["loss"])
-        for x in ([0.1, 0.2, 0.3, 0.4, 0.5], [0.3] * 5, [-1.0, 0.2, 0.3, 0.4, 0.59])
+        float(monitored(problem, x)["loss"]) for x in ([0.1, 0.2, 0.3, 0.4, 0.5], [0.3] * 5, [-1.0, 0.2, 0.3, 0.4, 0.59])
     )
     assert spread == pytest.approx(even, rel=1e-7)
     assert outside == pytest.approx(even, rel=1e-7)  # -1 counts as the floor, 0.01

@@ -74,10 +74,7 @@ def test_a_dirichlet_split_differs_in_classes():
     assert problem.test[0].shape == (10_000, 784)
     assert problem.data.samples == 300
     labels = np.asarray(problem.data.flat[1])
-    counts = [
-        np.bincount(labels[o : o + s], minlength=10)
-        for o, s in zip(problem.data.offsets, problem.data.sizes, strict=True)
-    ]
+    counts = [np.bincount(labels[o : o + s], minlength=10) for o, s in zip(problem.data.offsets, problem.data.sizes, strict=True)]
     assert np.min(counts) == 0
 
 

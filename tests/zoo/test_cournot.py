@@ -94,9 +94,7 @@ def test_paper_setting_leaves_the_followers_near_zero_and_says_so():
     assert row["lower_error"] >= np.linalg.norm(y - truth)
 
 
-@pytest.mark.parametrize(
-    ("followers", "tau", "needed"), [(10, 20, 87), (20, 35, 312), (100, 55, 7112), (1000, 80, 696112)]
-)
+@pytest.mark.parametrize(("followers", "tau", "needed"), [(10, 20, 87), (20, 35, 312), (100, 55, 7112), (1000, 80, 696112)])
 def test_the_printed_tau_is_warned_of_with_what_the_theory_needs(followers, tau, needed):
     problem = cournot.cournot(followers, 0.5, "paper", evaluation=1)
     assert cournot.solver(followers, "paper").tau == tau

@@ -131,9 +131,7 @@ class _Bench:
         self.charge(cost)
         if found:
             return max(distance, float(distances.max())), []
-        return None, [
-            "the nearest point of all sets was not found: they have no common point, or meet at too sharp an angle"
-        ]
+        return None, ["the nearest point of all sets was not found: they have no common point, or meet at too sharp an angle"]
 
 
 def _write(
@@ -172,9 +170,7 @@ def _sampling_notes(found: SquaredNorm, outcome: Outcome, width: float | None) -
 def _lower_notes(problem: Problem, lower: LowerQuality | None) -> list[str]:
     notes = []
     if lower is not None and lower.effect is None:
-        notes.append(
-            "the upper loss is a black box, so its slope in y is unknown: the lower level's effect has no bound"
-        )
+        notes.append("the upper loss is a black box, so its slope in y is unknown: the lower level's effect has no bound")
     if problem.hierarchical and problem.given[0] is None:
         notes.append("the lower level's modulus was estimated near x, and its error bound is as good as that is")
     if problem.lower_solved_by == BY_SERVER and not problem.stated[-1].data.stored:

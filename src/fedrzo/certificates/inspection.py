@@ -106,9 +106,7 @@ class Inspection(Lower):
             values, found = problem.implicit(points, batch, self.lower, 1, client.index)
             slopes = jnp.full_like(values, jnp.nan)
             if self.differentiable:
-                rise = jax.vmap(
-                    jax.vmap(jax.grad(problem.value, argnums=1), (None, 0, problem.scenario_axis)), (0, 0, None)
-                )
+                rise = jax.vmap(jax.vmap(jax.grad(problem.value, argnums=1), (None, 0, problem.scenario_axis)), (0, 0, None))
                 slopes = jnp.linalg.norm(rise(points, found.y, batch), axis=-1)
             bound = problem.bounds(points, batch, found)
             return jnp.stack([jnp.abs(values), bound, slopes, found.residual, slopes * bound])

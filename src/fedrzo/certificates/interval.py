@@ -160,9 +160,7 @@ class Outcome(NamedTuple):
     directions: int  # all that were drawn, pilots included
 
 
-def adaptive(
-    width: float, most: int, confidence: float, threshold: float | None = None
-) -> Generator[int, np.ndarray, Outcome]:
+def adaptive(width: float, most: int, confidence: float, threshold: float | None = None) -> Generator[int, np.ndarray, Outcome]:
     """Ask for samples until an interval is as narrow as asked: yields directions per block, is sent the blocks' means.
 
     Pilots only plan: what they say of the variance gives the size of one fresh sample, and the interval comes from that

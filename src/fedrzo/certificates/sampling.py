@@ -180,9 +180,7 @@ def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:
     if problem.lower_solved_by == BY_CLIENTS:
         return problem.monitor if lower is None else check_solver(lower, "lower"), None
     if problem.lower_blackbox:
-        raise InputError(
-            "lower: the lower loss is a black box; its error is bounded by gradients, so it must be JAX code"
-        )
+        raise InputError("lower: the lower loss is a black box; its error is bounded by gradients, so it must be JAX code")
     if lower is None and not problem.lower_data.stored:
         raise InputError(
             "lower: lower data drawn on demand allow no exact solve; pass a method, such as fz.LocalSGD(), or store samples"

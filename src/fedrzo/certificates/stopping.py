@@ -51,9 +51,7 @@ class Certified(StopRule):
             )
         smoothing = self.smoothing if self.smoothing is not None else getattr(case.methods[0], "smoothing", None)
         if smoothing is None:
-            raise InputError(
-                f"smoothing: {type(case.methods[0]).__name__} has none; pass fz.certified(..., smoothing=...)"
-            )
+            raise InputError(f"smoothing: {type(case.methods[0]).__name__} has none; pass fz.certified(..., smoothing=...)")
         problem = case.problem
         with problem.precision():
             sampling_program(problem, smoothing, self.batch_size, self.lower)

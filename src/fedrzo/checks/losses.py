@@ -58,9 +58,7 @@ def _values_at(problem: Problem, points: np.ndarray, key: int, lower: bool = Fal
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5))
-def _values(
-    problem: Problem, points: jax.Array, clients: jax.Array, key: jax.Array, samples: int, lower: bool
-) -> Values:
+def _values(problem: Problem, points: jax.Array, clients: jax.Array, key: jax.Array, samples: int, lower: bool) -> Values:
     """Return losses at points x; or of the lower level at x0, at points y."""
     level = problem.lower_level(problem.start) if lower else problem
     value = level.losses_at(points)

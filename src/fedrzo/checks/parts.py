@@ -73,9 +73,7 @@ def _lower_set(problem: Problem, radius: float) -> Finding:
     empty = sum(problem.lower_empty(x) for x in points)
     facts = {"points": POINTS, "empty": empty, "radius": radius}
     if not empty:
-        return Finding(
-            OK, "lower_constraint", f"Y(x) is not empty at x0 and {POINTS - 1} points up to {radius:g} away", facts
-        )
+        return Finding(OK, "lower_constraint", f"Y(x) is not empty at x0 and {POINTS - 1} points up to {radius:g} away", facts)
     text = (
         f"Y(x) is empty at {empty} of {POINTS} points up to {radius:g} from x0, and a run that gets there stops; give a "
         "lower_domain on which it is not, or start elsewhere"
@@ -110,16 +108,13 @@ def _slope(found: Estimates, problem: Problem) -> Finding:
 def _lower(problem: Problem, modulus: Interval, smoothness: Interval) -> list[Finding]:
     facts = {"modulus": list(modulus), "smoothness": list(smoothness)}
     condition = smoothness.low / modulus.high
-    text = (
-        f"modulus about {modulus.high:.3g}, smoothness about {smoothness.low:.3g} in y: condition number {condition:.3g}"
-        + ("" if condition < 1e4 else ", so that lower solves are slow")
+    text = f"modulus about {modulus.high:.3g}, smoothness about {smoothness.low:.3g} in y: condition number {condition:.3g}" + (
+        "" if condition < 1e4 else ", so that lower solves are slow"
     )
     found = [Finding(OK, "lower", text, facts)]
     given, largest = problem.given
     if given is not None and given > modulus.high * (1 + TOLERANCE):
-        words = (
-            f"{given:.4g} was given, {modulus.high:.4g} measured on samples; lower solves trust it: give a smaller one"
-        )
+        words = f"{given:.4g} was given, {modulus.high:.4g} measured on samples; lower solves trust it: give a smaller one"
         found.append(Finding(NOTE, "modulus", words, {"given": given, "measured": modulus.high}))
     if largest is not None and largest < smoothness.low * (1 - TOLERANCE):
         words = f"{largest:.4g} was given, {smoothness.low:.4g} measured on samples; steps may be too long: give a larger one"

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from fedrzo.compare.options import Options
 
 Budget = Annotated[int | None, typer.Option(help="Loss evaluations over all clients; a gradient counts as three.")]
-Tables = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Write the table, the figure and the histories there.")
-]
+Tables = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the table, the figure and the histories there.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small budget.")]
 
 

@@ -10,9 +10,7 @@ import typer
 from fedrzo.cli import output
 from fedrzo.cli.commands import Command, Json, Quiet, Rounds, note
 
-app = typer.Typer(
-    help="Solve a problem on a real Flower federation.", rich_markup_mode=None, pretty_exceptions_enable=False
-)
+app = typer.Typer(help="Solve a problem on a real Flower federation.", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The app's folder.")]
 STOPPED = 128 + 15  # the exit status of a process that SIGTERM ended
@@ -44,13 +42,9 @@ def local(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the app's run configuration: timeout=60. Repeatable."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Result and checkpoint; DIR/results unless given.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Result and checkpoint; DIR/results unless given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint there.")] = False,
-    keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and what nodes remember there.")
-    ] = None,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep keys, logs and what nodes remember there.")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

@@ -24,9 +24,7 @@ from fedrzo.running.built_in import built_in
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
-app = typer.Typer(
-    help="Federated optimisation from loss values alone.", rich_markup_mode=None, pretty_exceptions_enable=False
-)
+app = typer.Typer(help="Federated optimisation from loss values alone.", rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(deploy.app, name="deploy")
 
 
@@ -120,9 +118,7 @@ for command in (solve.new, solve.check, solve.solve, compare, reproduce):
 @app.command(cls=Command)
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `reproduce --out` or `run --out` wrote.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="The page; DIR/report.html unless given.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="The page; DIR/report.html unless given.")] = None,
     json: Json = False,
 ) -> None:
     """Write one page on what a folder holds: figures, tables, claims. It opens offline."""

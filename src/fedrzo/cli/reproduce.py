@@ -24,9 +24,7 @@ def reproduce(
             autocompletion=one_of((*REPRODUCTIONS, "all")),
         ),
     ],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")] = False,
     seed: Seed = None,
     data: Data = None,
     out: Annotated[

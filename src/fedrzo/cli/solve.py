@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from fedrzo.results.result import Result
     from fedrzo.running.problem_file import UserFile
 
-File = Annotated[
-    str, typer.Argument(metavar="FILE.py[:NAME]", help="Defines `problem` (or NAME); maybe `method`, `rounds`.")
-]
+File = Annotated[str, typer.Argument(metavar="FILE.py[:NAME]", help="Defines `problem` (or NAME); maybe `method`, `rounds`.")]
 KINDS = ("nonsmooth", "bilevel", "minimax", "twostage")  # of problems that there is a template for
 FEW = 10  # numbers of x that are shown
 

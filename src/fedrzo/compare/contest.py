@@ -134,9 +134,7 @@ class Contest:
         return {
             "name": self.candidate.name,
             "method": repr(method),
-            "fields": {
-                name: v if v is None or isinstance(v, str | int | float) else repr(v) for name, v in values.items()
-            },
+            "fields": {name: v if v is None or isinstance(v, str | int | float) else repr(v) for name, v in values.items()},
             "stepsize": self.stepsize,
             "grid": grid,
             "grid_loss": [plain(self.tried[value]) for value in grid],
@@ -175,9 +173,7 @@ def judged_by(history: History) -> str:
     return FEASIBLE if FEASIBLE in history else AT_X
 
 
-def enter(
-    candidates: list[Candidate], problem: Problem, quick: bool, seed: int
-) -> tuple[list[Contest], dict[str, str]]:
+def enter(candidates: list[Candidate], problem: Problem, quick: bool, seed: int) -> tuple[list[Contest], dict[str, str]]:
     """Try each method for a few rounds; return who takes part, and who learned only now that the problem is not for it."""
     contests, refused = [], {}
     for candidate in candidates:

@@ -145,9 +145,7 @@ class ClientData:
         samples = index(self.flat, rows)
         if not self.is_wide:
             return samples
-        return jax.tree.map(
-            lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples
-        )
+        return jax.tree.map(lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples)
 
     def _singles(self, rows: Any, clients: Any) -> PyTree:
         """Batches of one sample, stacked on a new leading axis."""

@@ -148,9 +148,7 @@ class LocalFederation:
         """
         outcome = Path(config["out"]) / OUTCOME
         outcome.unlink(missing_ok=True)
-        changes = " ".join(
-            f"{name}={json.dumps(value)}" for name, value in {"clients": len(self.settings), **config}.items()
-        )
+        changes = " ".join(f"{name}={json.dumps(value)}" for name, value in {"clients": len(self.settings), **config}.items())
         (self.processes.logs / "run.log").unlink(missing_ok=True)
         command = [executable("flwr"), "run", str(app), CONNECTION, "--run-config", changes, "--stream"]
         process = self.processes.start("run", command, self.environment("cli"))
@@ -174,9 +172,7 @@ def _pass_on(log: TextIO, show: Callable[[str], None]) -> None:
             show(line.removeprefix(MARK).strip())
 
 
-def local(
-    app: Path, nodes: int, config: Mapping[str, Any], show: Callable[[str], None], keep: Path | None = None
-) -> Result:
+def local(app: Path, nodes: int, config: Mapping[str, Any], show: Callable[[str], None], keep: Path | None = None) -> Result:
     """Run an app on a federation of this machine; see `LocalFederation.run`.
 
     The folder `keep`, by default a temporary one, gets keys, logs and what nodes remember.

@@ -42,9 +42,7 @@ def _deployable(source: str) -> tuple[str, int, int]:
     file = UserFile(source)
     for name in ("method", "client_data"):
         if not hasattr(file.module, name) and not (name == "client_data" and not hasattr(file.problem.data, "flat")):
-            raise InputError(
-                f"{file.path.name}: does not define {name}; a deployed problem needs it: see docs/deploy.md"
-            )
+            raise InputError(f"{file.path.name}: does not define {name}; a deployed problem needs it: see docs/deploy.md")
     return file.path.read_text(), file.problem.clients, file.rounds or ROUNDS
 
 

@@ -111,9 +111,7 @@ def _meet(post: Post, config: Config, problem: Problem) -> np.ndarray:
         missing = sorted(set(range(config.clients)) - set(post.nodes))
         line = f"clients {missing} did not come within {config.start_timeout:g} seconds"
         if len(post.nodes) < max(1, config.min_clients):
-            raise FederationError(
-                f"{line}; {len(post.nodes)} did, min_clients is {config.min_clients}: start their nodes"
-            )
+            raise FederationError(f"{line}; {len(post.nodes)} did, min_clients is {config.min_clients}: start their nodes")
         warnings.warn(f"{line}; the run starts without them", stacklevel=2)
     return parts.weights_of(problem, samples)
 

@@ -77,17 +77,13 @@ class Engine(abc.ABC):
     side_by_side: ClassVar[bool] = False  # whether a session can run several methods at once
 
     @abc.abstractmethod
-    def start(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
-    ) -> Session:
+    def start(self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None) -> Session:
         """Prepare a run of each method, all prepared for the problem, with its key; whoever starts a session closes it."""
 
     def only(self, methods: list[Method]) -> Method:
         """Return the one method of a run, on an engine that takes no more."""
         if len(methods) != 1:
-            raise InputError(
-                f"engine: the {self.name} engine runs one seed and one setting at a time; use engine='simulation'"
-            )
+            raise InputError(f"engine: the {self.name} engine runs one seed and one setting at a time; use engine='simulation'")
         return methods[0]
 
 

@@ -24,9 +24,7 @@ class LoopSession(MessageSession):
     def __init__(self, method: Method, problem: Problem, key: jax.Array, size: int | None) -> None:
         super().__init__(method, problem, key, size)
         directions = self.roots.directions
-        self.nodes = [
-            Node(method, problem, i, i, directions, private_key(self.roots, i)) for i in range(problem.clients)
-        ]
+        self.nodes = [Node(method, problem, i, i, directions, private_key(self.roots, i)) for i in range(problem.clients)]
 
     def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Have clients answer one after the other, and take what they answer as it is."""
@@ -56,8 +54,6 @@ class Loop(Engine):
 
     name = "loop"
 
-    def start(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
-    ) -> LoopSession:
+    def start(self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None) -> LoopSession:
         """Prepare a run."""
         return LoopSession(self.only(methods), jax.device_put(problem), keys[0], clients_per_round)

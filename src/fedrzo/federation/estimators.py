@@ -16,9 +16,7 @@ def slope(dim: int, smoothing: Any, difference: jax.Array) -> jax.Array:
     return dim / (2 * smoothing**2) * difference
 
 
-def estimate_two_sided(
-    client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothing: Any
-) -> tuple[jax.Array, jax.Array]:
+def estimate_two_sided(client: Client, keys: jax.Array, x: jax.Array, batch: Any, smoothing: Any) -> tuple[jax.Array, jax.Array]:
     """Estimate the gradient of the smoothed loss: n/(2 eta^2) (f(x+v) - f(x-v)) v, averaged over the keys' directions.
 
     Args:
@@ -61,9 +59,7 @@ def _along(
     return g / count, slopes
 
 
-def estimate_one_sided(
-    client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int
-) -> jax.Array:
+def estimate_one_sided(client: Client, key: jax.Array, x: jax.Array, batch: Any, smoothing: Any, count: int) -> jax.Array:
     """Estimate the gradient from one side: n/(mu b) sum_j (f(x + mu v_j) - f(x)) v_j, v_j uniform on the unit sphere.
 
     The smoothing is mu, the count is b: directions drawn from the key, which together cost b + 1 evaluations of the batch.

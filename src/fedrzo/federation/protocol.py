@@ -107,9 +107,7 @@ class Federation(Protocol):
     def repeat(self, n: Any, body: Callable[["Federation", PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""
 
-    def lower(
-        self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree
-    ) -> "Federation":
+    def lower(self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> "Federation":
         """Return this federation seen through the lower-level problem at x, to be solved by `method`."""
 
     def key(self) -> Key:

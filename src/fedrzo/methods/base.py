@@ -106,9 +106,7 @@ class Method:
         name, usual = type(self).__name__, problem.usual
         if not isinstance(problem, self.solves):
             wanted = " or ".join(kind.__name__ for kind in self.solves)
-            raise InputError(
-                f"problem: found {type(problem).__name__}; {name} solves {wanted}: use a method such as fz.{usual}"
-            )
+            raise InputError(f"problem: found {type(problem).__name__}; {name} solves {wanted}: use a method such as fz.{usual}")
         problem.check_attributes()
         if not self.handles_constraints and not problem.sets.free:
             raise InputError(f"constraint: {name} handles no constraints; use fz.{usual}, or drop them")

@@ -232,9 +232,7 @@ def take(
     x = method.replay(state.x, record, r, sent.sends_large, sent.large)
     if not plan.kept:
         return x, state.records, state.first
-    rows = jax.tree.map(
-        lambda rows, row: rows.at[r % plan.kept].set(row), state.records, record._replace(checksum=checksum(x))
-    )
+    rows = jax.tree.map(lambda rows, row: rows.at[r % plan.kept].set(row), state.records, record._replace(checksum=checksum(x)))
     there = weights > 0
     first = state.first.at[jnp.where(there, ids, state.first.size)].set(r, mode="drop")
     # Where somebody sent x, no record tells what the round led to: all are sent x itself.

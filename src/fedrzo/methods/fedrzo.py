@@ -62,9 +62,7 @@ class FedRZO(Method):
             wanted = " or ".join(kind.__name__ for kind in cls.solves)
             raise InputError(f"problem: found {type(problem).__name__}; {cls.__name__} solves {wanted}")
         if constants is not None and not isinstance(constants, Mapping):
-            raise InputError(
-                f'constants: found {type(constants).__name__}; pass a mapping, such as {{"lipschitz": 1.0}}'
-            )
+            raise InputError(f'constants: found {type(constants).__name__}; pass a mapping, such as {{"lipschitz": 1.0}}')
         for name in ("stepsize", "local_steps", "epsilon", "budget", "smoothing"):
             if name in {**(constants or {}), **fields}:
                 raise InputError(

@@ -64,9 +64,7 @@ def _next_state(said: str, found: Any, method: Any, federation: Any, state: Any,
 
 def _has_x(said: str, found: Any) -> None:
     if not hasattr(found, "x"):
-        raise InputError(
-            f"{said} {kind(found)}, without a field x; return a NamedTuple of arrays with one, such as fz.State(x)"
-        )
+        raise InputError(f"{said} {kind(found)}, without a field x; return a NamedTuple of arrays with one, such as fz.State(x)")
     check_arrays(found, f"{said} a state that holds")
 
 

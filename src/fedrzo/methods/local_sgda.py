@@ -74,21 +74,13 @@ class LocalSGDA(Method):
         if self.momentum is None and self.ascent_momentum is not None:
             raise InputError(f"ascent_momentum: found {self.ascent_momentum!r} without momentum; pass momentum too")
         for name in ("momentum", "ascent_momentum"):
-            if (
-                (beta := getattr(self, name)) is not None
-                and isinstance(beta * self.damping, float)
-                and beta * self.damping > 1
-            ):
-                raise InputError(
-                    f"{name}: found {beta:g} with damping {self.damping:g}; their product must be at most 1"
-                )
+            if (beta := getattr(self, name)) is not None and isinstance(beta * self.damping, float) and beta * self.damping > 1:
+                raise InputError(f"{name}: found {beta:g} with damping {self.damping:g}; their product must be at most 1")
 
     def check(self, problem: Minimax) -> None:
         """Refuse what is no minimax problem, or has no gradients."""
         if isinstance(problem, self.solves) and is_blackbox(problem.loss_fn):
-            raise InputError(
-                "loss: LocalSGDA needs gradients, a black box has none; use fz.FedRZObl with lower=fz.FedRZOnn(...)"
-            )
+            raise InputError("loss: LocalSGDA needs gradients, a black box has none; use fz.FedRZObl with lower=fz.FedRZOnn(...)")
         super().check(problem)
 
     def init(self, problem: Minimax, key: jax.Array) -> SGDAState:

@@ -145,9 +145,7 @@ def check_serves(method: Any, rounds: Any) -> None:
     if communication != "vectors":
         raise InputError(f'lower: found communication {communication!r}; below, only "vectors" is available')
     if isinstance(getattr(method, "stepsize", None), str):
-        raise InputError(
-            'lower: found stepsize "auto"; only the stepsize of the upper level is searched for: pass a number'
-        )
+        raise InputError('lower: found stepsize "auto"; only the stepsize of the upper level is searched for: pass a number')
     if not hasattr(method, "plan") and rounds is None:
         raise InputError(f"lower_rounds: {type(method).__name__} has no plan of its own; say how many rounds")
 
@@ -157,9 +155,7 @@ def check_solves(method: Any, problem: WithLowerLoss) -> None:
     name = type(method).__name__
     check_batch_size(getattr(method, "batch_size", 1), problem.lower_data)
     if method.needs_gradients and problem.lower_blackbox:
-        raise InputError(
-            f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False"
-        )
+        raise InputError(f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False")
     if problem.lower_constrained and not method.handles_constraints:
         raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
 
@@ -171,9 +167,7 @@ def with_constants(method: Any, constants: StepConstants) -> Any:
     return dataclasses.replace(method, constants=constants)
 
 
-def run_lower(
-    federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None, curvature: Any = None
-) -> jax.Array:
+def run_lower(federation: Any, method: Any, y: jax.Array, r: Any, rounds: Schedule | None, curvature: Any = None) -> jax.Array:
     """Run a method on a lower-level view of the federation in upper round r, from y; its memory and state start afresh.
 
     It runs so many `rounds`, or those of its own plan where that is None. `curvature` is mu and L as they are known by now, for

@@ -84,9 +84,7 @@ class Scaffnew(Method):
     def known(self) -> StepConstants:
         """Return the constants, or say that there are none."""
         if self.constants is None:
-            raise InputError(
-                "constants: Scaffnew needs mu and L here; pass constants, or stepsize, probability and rounds"
-            )
+            raise InputError("constants: Scaffnew needs mu and L here; pass constants, or stepsize, probability and rounds")
         return self.constants
 
     def plan(self, r: Any) -> LowerPlan:

@@ -68,9 +68,7 @@ def plan_for(communication: str, problem: Problem, participants: int, steps: Any
     if callable(steps):
         if communication == "auto":
             return None
-        raise InputError(
-            'local_steps: found a function; scalars need a whole number, the same in all rounds, or use "vectors"'
-        )
+        raise InputError('local_steps: found a function; scalars need a whole number, the same in all rounds, or use "vectors"')
     known = np.broadcast_to(problem.sets.known(np.arange(problem.clients)), problem.clients)
     private = np.flatnonzero(~known)
     if len(private):

@@ -32,6 +32,4 @@ class ZSOL(FedRZO2s):
     @classmethod
     def from_theory(cls, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: what the theory prescribes is a number of local steps, and here it is one."""
-        raise InputError(
-            "from_theory: ZSOL takes one local step a round, the theory prescribes how many; use fz.FedRZO2s"
-        )
+        raise InputError("from_theory: ZSOL takes one local step a round, the theory prescribes how many; use fz.FedRZO2s")

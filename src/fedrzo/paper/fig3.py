@@ -28,9 +28,7 @@ def run(reproduction: Reproduction) -> Record:
     reproduction.budget(f"{len(NEURONS)} sweeps of {runs} runs, n up to {100 * (PIXELS + 1):,}", MINUTES)
     groups: Groups = {}
     for neurons in NEURONS:
-        problem = relu.relu_cifar10(
-            CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data
-        )
+        problem = relu.relu_cifar10(CLIENTS, neurons, REGULARISATION, alpha=ALPHA, scale=float(BATCH), data=reproduction.data)
         method = FedRZOnn(STEPSIZE, SMOOTHINGS[0], LOCAL_STEPS[0], BATCH)
         found = reproduction.histories(
             f"{neurons} neurons", method, problem, rounds, seeds, max(2, rounds // 20), smoothing=list(SMOOTHINGS),

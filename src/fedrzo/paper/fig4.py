@@ -29,9 +29,7 @@ def run(reproduction: Reproduction) -> Record:
     seeds, rounds = reproduction.seeds(3, 5), reproduction.choose(20, 100)
     reproduction.budget(f"{len(STEPS) * len(seeds)} runs of {rounds} rounds and three smaller sweeps", MINUTES)
     problem = bilevel.hyper_mnist(data=reproduction.data)
-    groups = reproduction.histories(
-        "learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS)
-    )
+    groups = reproduction.histories("learning", method(STEPSIZE, BATCH), problem, rounds, seeds, 5, local_steps=list(STEPS))
     many = STEPS[-1]  # the control: one step of the length, and with the samples, of many
     with warnings.catch_warnings():  # a long step is what the control is
         warnings.filterwarnings("ignore", "stepsize: found .* times the smoothing")
@@ -66,9 +64,7 @@ def where_x_matters(reproduction: Reproduction, seeds: list[int]) -> tuple[dict[
         "direct step sizes", solver, problem, DIRECT_ROUNDS, [1000, 1001], DIRECT_ROUNDS,
         stepsize=list(DIRECT_STEPSIZES), local_steps=list(STEPS),
     )  # fmt: skip
-    ends = {
-        (s["stepsize"], s["local_steps"]): trial.values(i, "loss")[:, -1].mean() for i, s in enumerate(trial.settings)
-    }
+    ends = {(s["stepsize"], s["local_steps"]): trial.values(i, "loss")[:, -1].mean() for i, s in enumerate(trial.settings)}
     chosen, groups = {}, {}
     for H in STEPS:
         finite = {gamma: end for (gamma, steps), end in ends.items() if steps == H and np.isfinite(end)}

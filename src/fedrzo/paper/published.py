@@ -42,13 +42,9 @@ def run(reproduction: Reproduction) -> Record:
         "Every published value is reached", f"largest relative gap to the best known value ({worst['name']}); at most 1 %",
         worst["gap"], worst["gap"] <= 1e-2, own=True,
     )  # fmt: skip
-    settings = [
-        Setting("method, step sizes, rounds", "one choice per problem", "see fedrzo.zoo.published and fedrzo.zoo.mpecs")
-    ]
+    settings = [Setting("method, step sizes, rounds", "one choice per problem", "see fedrzo.zoo.published and fedrzo.zoo.mpecs")]
     tables = [Table("published problems with a known answer", table(problems))]
-    return reproduction.record(
-        TITLE, settings, [reproduction.seed], tables=tables, claims=[claim], data={"problems": problems}
-    )
+    return reproduction.record(TITLE, settings, [reproduction.seed], tables=tables, claims=[claim], data={"problems": problems})
 
 
 def table(problems: list[dict[str, Any]]) -> list[list[str]]:

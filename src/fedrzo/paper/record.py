@@ -104,9 +104,7 @@ class Record:
         try:
             table = json.loads(path.read_text())
         except OSError as error:
-            raise InputError(
-                f"report: cannot read {path} ({error.strerror}); make it with fedrzo reproduce --out"
-            ) from None
+            raise InputError(f"report: cannot read {path} ({error.strerror}); make it with fedrzo reproduce --out") from None
         except ValueError:
             raise InputError(f"report: {path} is not JSON; make it anew with fedrzo reproduce --out") from None
         if not isinstance(table, dict) or table.pop("format", None) != FORMAT:

@@ -25,9 +25,7 @@ from fedrzo.zoo import cournot
 
 TITLE = "Stackelberg-Nash-Cournot games: as printed, and solved"
 MINUTES = (1, 4)  # quick and full, on two cores
-CAPTION = (
-    "Each cell: the leader's mean loss at the end, ours and in brackets the paper's. Solved: followers in equilibrium."
-)
+CAPTION = "Each cell: the leader's mean loss at the end, ours and in brackets the paper's. Solved: followers in equilibrium."
 ROUNDS = cournot.ROUNDS
 LOCAL_STEPS = (1, 10, 20)
 SMOOTHINGS = (1.0, 0.1, 0.01)
@@ -59,9 +57,7 @@ def run(reproduction: Reproduction) -> Record:
             certified.append(reproduction.once(f"{name} solved", functools.partial(solved, *given)))
     found = {"cells": cells, "certified": certified}
     tables = [Table("as printed, ours (paper), and the problem solved", table(found), CAPTION)]
-    return reproduction.record(
-        TITLE, SETTINGS, [reproduction.seed], tables=tables, claims=claims(cells, certified), data=found
-    )
+    return reproduction.record(TITLE, SETTINGS, [reproduction.seed], tables=tables, claims=claims(cells, certified), data=found)
 
 
 def claims(cells: list[dict[str, Any]], certified: list[dict[str, Any]]) -> list[Claim]:

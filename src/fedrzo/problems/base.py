@@ -28,9 +28,7 @@ from fedrzo.support.pytrees import register, replaced
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
 
-def columns(
-    functions: Any, argument: str, beside: tuple[tuple[str, Callable], ...] = ()
-) -> tuple[tuple[str, Callable], ...]:
+def columns(functions: Any, argument: str, beside: tuple[tuple[str, Callable], ...] = ()) -> tuple[tuple[str, Callable], ...]:
     """Return functions with their names, each of which is to be a column of the history, or say why one cannot be."""
     found = check_functions(functions, argument)
     if names := sorted(name for name, _ in found if taken(name) or name in dict(beside)):

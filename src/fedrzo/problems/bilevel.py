@@ -152,9 +152,7 @@ class Bilevel(WithLowerLoss):
         """Return mu and L of the lower level near a flat x, where a run may not lead; the user's where given."""
         for name, value in zip(("modulus", "smoothness"), self.given, strict=True):
             if value is None and self.lower_blackbox:
-                raise InputError(
-                    f"{name}: found None, and a black box has no Hessian to measure it by; give it to the problem"
-                )
+                raise InputError(f"{name}: found None, and a black box has no Hessian to measure it by; give it to the problem")
         found = lower_level(self.moved_to(x), strict=False)
         return vi.Constants(found.modulus, found.smoothness)
 

@@ -59,14 +59,10 @@ class Blackbox:
         if self.vectorized:
             return self._ask(points, *batch.padded())
         # Clients come one by one, and so do their rows: never are more spare than the largest client has.
-        return jax.custom_batching.sequential_vmap(lambda points, batch: self._ask(points, *batch.padded()))(
-            points, batch
-        )
+        return jax.custom_batching.sequential_vmap(lambda points, batch: self._ask(points, *batch.padded()))(points, batch)
 
     def _no_gradient(self, *primals_and_tangents: Any) -> Any:
-        raise BlackboxError(
-            f"blackbox: {self.name} has no gradient, and one was asked for; use a method such as fz.FedRZOnn"
-        )
+        raise BlackboxError(f"blackbox: {self.name} has no gradient, and one was asked for; use a method such as fz.FedRZOnn")
 
     def _ask(self, points: list, samples: Any, fixed: tuple = (), size: Any = None) -> jax.Array:
         """Call the host; where a size is given, only so many of the samples count."""

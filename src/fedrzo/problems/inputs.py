@@ -31,13 +31,9 @@ def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
             found = f"shape {jnp.shape(value)}" if jnp.shape(value) else f"one of type {value.dtype}"
             raise InputError(f"{argument}: found {found}; it must return one number, the mean over its batch")
         if not np.isfinite(float(value)):
-            raise InputError(
-                f"{argument}: found {float(value)} at x0; it must be finite there: check x0, the loss, or the data"
-            )
+            raise InputError(f"{argument}: found {float(value)} at x0; it must be finite there: check x0, the loss, or the data")
         if jnp.issubdtype(value.dtype, jnp.integer):
-            warn(
-                f"{argument}: found a whole number ({value.dtype}), which hides how it changes in between; return a float"
-            )
+            warn(f"{argument}: found a whole number ({value.dtype}), which hides how it changes in between; return a float")
         return float(value)
 
 
@@ -74,14 +70,10 @@ def set_family(constraint: Any, example: PyTree, clients: int) -> sets.SetFamily
         constraint = sets.Reals()
     shared = isinstance(constraint, sets.Set | sets.Public)
     if not shared and not isinstance(constraint, Sequence):
-        raise InputError(
-            f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client"
-        )
+        raise InputError(f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client")
     members = [constraint] if shared else list(constraint)
     if not shared and len(members) != clients:
-        raise InputError(
-            f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client"
-        )
+        raise InputError(f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client")
     public = [isinstance(member, sets.Public) for member in members]
     flat = []
     for i, member in enumerate(members):

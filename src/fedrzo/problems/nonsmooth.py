@@ -79,9 +79,7 @@ class Nonsmooth(Problem):
         found = check_loss(pair, "pair", "pair(x, v, batch)", *trees, batch)
         rounding = 100 * np.finfo(x.dtype).eps * (1 + max(map(abs, sides)))
         if not abs(found - (sides[0] - sides[1])) <= 1e-3 * abs(found) + rounding:
-            raise InputError(
-                f"pair: found {found:.6g} where loss(x+v) - loss(x-v) is {sides[0] - sides[1]:.6g}; they must agree"
-            )
+            raise InputError(f"pair: found {found:.6g} where loss(x+v) - loss(x-v) is {sides[0] - sides[1]:.6g}; they must agree")
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x."""

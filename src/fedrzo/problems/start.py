@@ -24,9 +24,7 @@ def check_point(problem: Any, x: Any, argument: str) -> np.ndarray:
     if structure != layout.treedef:
         raise InputError(f"{argument}: found {structure}, the problem's x0 is {layout.treedef}; pass a point like x0")
     if shapes != layout.shapes:
-        raise InputError(
-            f"{argument}: found shapes {shapes}, the problem's x0 has {layout.shapes}; pass a point like x0"
-        )
+        raise InputError(f"{argument}: found shapes {shapes}, the problem's x0 has {layout.shapes}; pass a point like x0")
     return layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, argument).astype(layout.dtype), x))
 
 

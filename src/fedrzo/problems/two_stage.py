@@ -158,9 +158,7 @@ class TwoStage(WithMap):
         x = jnp.asarray(x, float)
         fetch, owner, weights = self.scenarios()
         rows = jnp.arange(weights.size)
-        values, errors = jax.lax.map(
-            lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK)
-        )
+        values, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK))
         return {"loss": weights @ values, "feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
 
     def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[jax.Array, jax.Array]:

@@ -194,9 +194,7 @@ def _band(values: np.ndarray, metric: str) -> tuple[np.ndarray, np.ndarray, np.n
 
 def _limits(curves: Sequence[Curve], positive: bool) -> tuple[float, float] | None:
     """Return an axis for the curves that stay: those that explode would press all others into one line."""
-    tops = [
-        (curve, float(curve.mean[np.isfinite(curve.mean)].max())) for curve in curves if np.isfinite(curve.mean).any()
-    ]
+    tops = [(curve, float(curve.mean[np.isfinite(curve.mean)].max())) for curve in curves if np.isfinite(curve.mean).any()]
     roof = EXPLODED * float(np.median([top for _, top in tops])) if tops and positive else math.inf
     staying = [curve for curve, top in tops if not curve.diverged and top <= roof]
     if not staying or len(staying) == len(curves):

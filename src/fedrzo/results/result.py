@@ -168,10 +168,7 @@ def _facts(result: Result) -> dict[str, str]:
     if result.loss_feasible is not None and constrained([result]):
         facts[text.AT_FEASIBLE] = text.short(result.loss_feasible)
     facts |= {name: text.short(value) for name, value in last.items() if name not in (*COLUMNS, "loss")}
-    sent = [
-        f"{last[name] / (unit := bytes_unit(last[name]))[0]:.4g} {unit[1]}"
-        for name in ("upload_bytes", "download_bytes")
-    ]
+    sent = [f"{last[name] / (unit := bytes_unit(last[name]))[0]:.4g} {unit[1]}" for name in ("upload_bytes", "download_bytes")]
     counts = [f"{last[name]:,} {word}" for name, word in text.NAMES.items() if last[name]]
     facts["cost"] = ", ".join([f"{sent[0]} up, {sent[1]} down", *counts])
     compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""

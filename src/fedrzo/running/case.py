@@ -62,9 +62,7 @@ class Case:
                     f"clients_per_round: found {size}; {type(method).__name__} needs all {clients} clients in every round"
                 )
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
-            raise InputError(
-                f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are"
-            )
+            raise InputError(f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are")
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:

@@ -109,9 +109,7 @@ def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resum
         check_counts(**{"--seeds": seeds})
     for task in tasks:
         if seeds is not None and task.engine != "simulation":
-            raise InputError(
-                f'--seeds: needs engine "simulation", {task.label!r} has {task.engine!r}; leave one of them out'
-            )
+            raise InputError(f'--seeds: needs engine "simulation", {task.label!r} has {task.engine!r}; leave one of them out')
     if resume and folder is None:
         raise InputError("--resume: found no --out; pass the folder that the run was stored in")
     if folder is not None:

@@ -199,9 +199,7 @@ _LOST = (
     "the lower level is not strongly monotone where x has come to, so that y may not be unique and its error has no bound; "
     "give a lower_domain on which it is"
 )
-_REMEDY = (
-    "give the lower level more rounds or steps, larger batches, or a smaller stepsize, or give modulus and smoothness"
-)
+_REMEDY = "give the lower level more rounds or steps, larger batches, or a smaller stepsize, or give modulus and smoothness"
 
 
 def _accuracy(method: Method, history: History) -> float | None:

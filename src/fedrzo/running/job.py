@@ -60,9 +60,7 @@ class Job:
         stored.check(self.case.identity, self.session.store(), folder)
         self._check_first_row(stored.histories, folder)
         if stored.round > self.case.rounds:
-            raise InputError(
-                f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many"
-            )
+            raise InputError(f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many")
         self.session.restore(stored.arrays, stored.round)
         self.session.recall(stored.notes)
         self.histories, self.whole = [History(columns) for columns in stored.histories], True

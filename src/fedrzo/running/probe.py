@@ -93,9 +93,7 @@ def begin_below(problem: Problem, pairs: Any, count: int) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames="many")
-def ask(
-    probe: LossProbe, problem: Problem, key: jax.Array, points: Any, y: Any, r: Any, *, many: bool
-) -> tuple[Any, Tally]:
+def ask(probe: LossProbe, problem: Problem, key: jax.Array, points: Any, y: Any, r: Any, *, many: bool) -> tuple[Any, Tally]:
     """Ask all clients in a simulated federation; returns what they said and what it cost.
 
     With `many`, points and y have a leading axis of runs, which ask one by one. Equal keys see equal samples.

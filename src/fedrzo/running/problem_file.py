@@ -72,9 +72,7 @@ def _problem(module: ModuleType, path: Path, name: str) -> Problem:
         problem = getattr(module, name)
         if isinstance(problem, Problem):
             return problem
-        raise InputError(
-            f"{path.name}: {name} is a {type(problem).__name__}; set it to fz.Nonsmooth(...) or another problem"
-        )
+        raise InputError(f"{path.name}: {name} is a {type(problem).__name__}; set it to fz.Nonsmooth(...) or another problem")
     others = [key for key, value in vars(module).items() if isinstance(value, Problem)]
     hint = nearest(name, others) if others else f"; set {name} = fz.Nonsmooth(...) or another problem"
     raise InputError(f"{path.name}: does not define {name}{hint}")

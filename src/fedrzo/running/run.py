@@ -194,9 +194,7 @@ def run_key(key: int | jax.Array) -> jax.Array:
     if isinstance(key, int | np.integer):
         return jax.random.key(int(key))
     if not (isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
-        raise InputError(
-            f"key: found {type(key).__name__}; pass a whole number, or one key made by jax.random.key(...)"
-        )
+        raise InputError(f"key: found {type(key).__name__}; pass a whole number, or one key made by jax.random.key(...)")
     return key
 
 

@@ -65,9 +65,7 @@ def tunings(
     return found
 
 
-def tune(
-    method: Method, problem: Problem, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Engine
-) -> Tuning:
+def tune(method: Method, problem: Problem, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Engine) -> Tuning:
     """Search for the stepsize of a prepared method, for a run with that key, rounds, clients and engine."""
     if not engine.data_at_hand:
         raise InputError(

@@ -66,9 +66,7 @@ class Members(Pytree):
     def _ball(self, i: Any, z: Array) -> Array:
         off = z - self.centers[i]
         length = norm(off)
-        return jnp.where(
-            length > self.radii[i], self.centers[i] + off * (self.radii[i] / jnp.maximum(length, self.radii[i])), z
-        )
+        return jnp.where(length > self.radii[i], self.centers[i] + off * (self.radii[i] / jnp.maximum(length, self.radii[i])), z)
 
 
 @jax.jit  # so that a call outside compiled code compiles once, not each time
@@ -133,9 +131,7 @@ def _nearest(linear: Set, centers: Array, radii: Array, x: Array, known: Any) ->
     def step(carry: tuple[Array, Best]) -> tuple[Array, Best]:
         j, best = carry
         trial = _along_the_ray(_piece(linear, centers, radii, j, x), centers[j], radii[j], x)
-        merit = (
-            norm(x - trial.y) + PENALTY * _violation(linear, centers, radii, trial.y) if len(radii) > 1 else best.merit
-        )
+        merit = norm(x - trial.y) + PENALTY * _violation(linear, centers, radii, trial.y) if len(radii) > 1 else best.merit
         here = Best(merit, j, trial.t, trial.y, trial.error)
         better = (merit < best.merit) | (j == 0)
         return j + 1, jax.tree.map(lambda new, old: jnp.where(better, new, old), here, best)
@@ -187,9 +183,7 @@ def _along_the_ray(inner: Set, center: Array, radius: Array, x: Array) -> Trial:
         newton = jnp.maximum(t - gap * (distance + radius) / jnp.where(down > 0, down, 1), 0)
         useful = (root >= 0) & (down > 0) & (newton < high) & ((newton > low) | ~seen) & (trial.tried % 4 != 3)
         middle = jnp.where(low > 0, jnp.sqrt(low * high), high / 16)  # t may be small by many orders of magnitude
-        middle = jnp.where(
-            seen, middle, jnp.where(trial.tried == 0, closest, 0)
-        )  # t = 0 tells whether the set is empty
+        middle = jnp.where(seen, middle, jnp.where(trial.tried == 0, closest, 0))  # t = 0 tells whether the set is empty
         # The width of the bracket; what a radius that is off by `doubt` means, whatever P is (y minimises a function of
         # modulus 1/t over P, so |y - z|^2 <= |r'^2 - r^2|); and what it means while y moves on that line.
         doubt = jnp.abs(gap) + rounding

@@ -46,8 +46,7 @@ class PerEntry(Set):
                 raise InputError(f"{argument}: {kind} has {name} as a pytree; call flatten_set(set, x0) first")
             if value.shape not in ((), (n,)):
                 raise InputError(
-                    f"{argument}: {kind} has {name} of shape {value.shape}, but x has {n} entries; "
-                    f"pass a scalar or {n} values"
+                    f"{argument}: {kind} has {name} of shape {value.shape}, but x has {n} entries; pass a scalar or {n} values"
                 )
 
     def _length(self) -> int | None:

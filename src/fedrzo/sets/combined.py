@@ -174,9 +174,7 @@ def flatten_set(constraint: Set, example: Any, argument: str = "constraint") -> 
         parts = structure.flatten_up_to(example)
     except ValueError:
         found = jax.tree.structure(example)
-        raise InputError(
-            f"{argument}: {constraint!r} does not mirror x, which is {found}; give each part a set"
-        ) from None
+        raise InputError(f"{argument}: {constraint!r} does not mirror x, which is {found}; give each part a set") from None
     blocks = tuple(flatten_set(member, part, argument) for member, part in zip(sets, parts, strict=True))
     return Blocks(blocks, tuple(map(_size, parts)))
 

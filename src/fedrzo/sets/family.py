@@ -132,9 +132,7 @@ class SetFamily(Pytree):
         if self.identical:
             return act(self.groups[0])
         place = jnp.asarray(self.place)[i]
-        acts = [
-            lambda group=group: act(jax.tree.map(lambda leaf: jnp.asarray(leaf)[place], group)) for group in self.groups
-        ]
+        acts = [lambda group=group: act(jax.tree.map(lambda leaf: jnp.asarray(leaf)[place], group)) for group in self.groups]
         return acts[0]() if len(acts) == 1 else lax.switch(jnp.asarray(self.kind)[i], acts)
 
 

@@ -195,9 +195,7 @@ def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array,
     def step(carry: Any) -> Any:
         count, u, active, best, _ = carry
         # Where rows meet at tiny angles, what is left is large. From then on, the same guess is solved more sharply.
-        u, active = jax.tree.map(
-            lambda now, guess: jnp.where(count % FINISHING_STEPS == 0, guess, now), (u, active), first[1:]
-        )
+        u, active = jax.tree.map(lambda now, guess: jnp.where(count % FINISHING_STEPS == 0, guess, now), (u, active), first[1:])
         u = jnp.where(active, u, 0)
         held = least_multipliers(jnp.where(active[:, None], B, 0), count // FINISHING_STEPS)
         u = u - held(jnp.where(active, slack(u), 0))

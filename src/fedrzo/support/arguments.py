@@ -122,9 +122,7 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
         raise
     except UNTRACEABLE as error:
         way_out = ", or wrap it: fz.blackbox" if wrap else ""
-        raise InputError(
-            f"{argument}: it {UNTRACED} ({type(error).__name__}); write it with jax.numpy{way_out}"
-        ) from error
+        raise InputError(f"{argument}: it {UNTRACED} ({type(error).__name__}); write it with jax.numpy{way_out}") from error
     except Exception as error:
         name = "" if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: "
         reason, remedy = f"{name}{first_line(error)}", _remedy(error, call, arguments)

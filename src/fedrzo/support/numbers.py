@@ -43,9 +43,7 @@ def _number(value: Any, argument: str, whole: bool, schedule: bool) -> Any:
         return value
     wanted = "a whole number of at least 1" if whole else "a positive number"
     if callable(value) and not schedule:
-        raise InputError(
-            f"{argument}: found a function; pass {wanted}{', the same for all rounds' if not whole else ''}"
-        )
+        raise InputError(f"{argument}: found a function; pass {wanted}{', the same for all rounds' if not whole else ''}")
     if callable(value):
         return _check_schedule(value, argument, whole, wanted)
     single = not isinstance(value, bool | str) and value is not None and np.ndim(value) == 0
@@ -59,9 +57,7 @@ def _check_schedule(schedule: Callable, argument: str, whole: bool, wanted: str)
     try:
         values = [np.asarray(jax.jit(schedule)(np.int32(r))) for r in (0, 1)]
     except Exception as error:
-        raise InputError(
-            f"{argument}: calling it with a round failed: {first_line(error)}; write it with jax.numpy"
-        ) from error
+        raise InputError(f"{argument}: calling it with a round failed: {first_line(error)}; write it with jax.numpy") from error
     for r, value in enumerate(values):
         wrong_kind = whole and not np.issubdtype(value.dtype, np.integer)
         if value.shape != () or wrong_kind or not value > 0 or not np.isfinite(value):

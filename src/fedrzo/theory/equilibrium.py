@@ -23,9 +23,7 @@ class TwoStagePlan(Plan):
     total_lower_steps: int = 0
 
     def _more(self) -> list[str]:
-        return [
-            f"lower steps  at most {self.total_lower_steps:,}: alpha = {self.solver_stepsize:.4g}, tau = {self.tau:.4g}"
-        ]
+        return [f"lower steps  at most {self.total_lower_steps:,}: alpha = {self.solver_stepsize:.4g}, tau = {self.tau:.4g}"]
 
 
 @checked_signature()

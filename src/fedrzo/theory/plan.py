@@ -86,18 +86,14 @@ class Plan:
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
-def solve(
-    at: Callable[[int], AnyPlan], budget: int | None, epsilon: float | None, gap: float | None, given: bool
-) -> AnyPlan:
+def solve(at: Callable[[int], AnyPlan], budget: int | None, epsilon: float | None, gap: float | None, given: bool) -> AnyPlan:
     """Return the plan for a budget, or for the first number of iterations at which the bound meets a target.
 
     `given` tells that the caller chose the step size or H, so that no number of iterations need reach a target.
     """
     if (budget is None) == (epsilon is None):
         found = "neither" if budget is None else "both"
-        raise InputError(
-            f"budget, epsilon: found {found}; pass a budget of iterations or a target epsilon, one of them"
-        )
+        raise InputError(f"budget, epsilon: found {found}; pass a budget of iterations or a target epsilon, one of them")
     if budget is not None:
         return at(whole(budget, "budget"))
     if gap is None:
@@ -116,9 +112,7 @@ def first(at: Callable[[int], AnyPlan], epsilon: float) -> AnyPlan:
     while at(high).bound > epsilon:
         low, high = high, 2 * high
         if high > FAR:
-            raise InputError(
-                f"epsilon: {epsilon:g} takes more than 1e40 iterations; choose a larger one, or other constants"
-            )
+            raise InputError(f"epsilon: {epsilon:g} takes more than 1e40 iterations; choose a larger one, or other constants")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if at(middle).bound <= epsilon else (middle, high)
@@ -137,10 +131,7 @@ def prescribe(clients: int, dim: int, smoothing: float, lipschitz: float, iterat
 
 def check(**values: Any) -> dict[str, Any]:
     """Return m and n as whole, everything else as positive numbers, or say which is not."""
-    return {
-        name: whole(value, name) if name in ("clients", "dim") else constant(value, name)
-        for name, value in values.items()
-    }
+    return {name: whole(value, name) if name in ("clients", "dim") else constant(value, name) for name, value in values.items()}
 
 
 def check_dissimilarity(dissimilarity: Any) -> tuple[float, float]:

@@ -135,9 +135,7 @@ def _hold_out(parts: list[np.ndarray], share: float, most: int, seed: int) -> tu
     held, used = [], []
     for i, rows in enumerate(parts):
         if len(rows) < 2:
-            raise InputError(
-                f"clients: client {i} of {len(parts)} has one sample for two levels; use fewer, or a larger alpha"
-            )
+            raise InputError(f"clients: client {i} of {len(parts)} has one sample for two levels; use fewer, or a larger alpha")
         rows = rng.permutation(rows)
         cut = min(max(1, round(share * len(rows))), len(rows) - 1)
         held.append(np.sort(rows[:cut]))

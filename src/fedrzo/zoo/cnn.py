@@ -50,9 +50,7 @@ def _convolved(maps: jax.Array, kernel: jax.Array) -> jax.Array:
     padded = jnp.pad(maps, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
     shifted = jnp.concatenate([padded[:, :, j : j + side] for j in range(KERNEL)], axis=-1)
     rows = kernel.reshape(KERNEL, -1, kernel.shape[-1])
-    return sum(
-        (_times(shifted[:, i : i + side], rows[i]) for i in range(1, KERNEL)), _times(shifted[:, :side], rows[0])
-    )
+    return sum((_times(shifted[:, i : i + side], rows[i]) for i in range(1, KERNEL)), _times(shifted[:, :side], rows[0]))
 
 
 def _times(a: jax.Array, b: jax.Array) -> jax.Array:

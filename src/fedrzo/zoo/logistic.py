@@ -134,9 +134,7 @@ def _split(split: str, labels: np.ndarray, clients: int, alpha: float, seed: int
     if split == "dirichlet":
         return datasets.dirichlet(labels, clients, alpha, seed)
     if isinstance(clients, bool) or not isinstance(clients, int) or not 1 <= clients <= len(labels):
-        raise InputError(
-            f"clients: found {clients!r}; pass a whole number from 1 to {len(labels)}, the samples there are"
-        )
+        raise InputError(f"clients: found {clients!r}; pass a whole number from 1 to {len(labels)}, the samples there are")
     order = np.random.default_rng(seed).permutation(len(labels))
     if split == "sorted":
         order = np.argsort(labels, kind="stable")

@@ -93,6 +93,4 @@ def _check(alpha: float, beta: float, clients: int, dim: int, classes: int, max_
         if not value >= least:
             raise InputError(f"{name}: found {value!r}; pass a whole number of at least {least}")
     if max_samples is not None and max_samples < 10:
-        raise InputError(
-            f"max_samples: found {max_samples!r}; pass at least 10, so that each client can train and test"
-        )
+        raise InputError(f"max_samples: found {max_samples!r}; pass at least 10, so that each client can train and test")

@@ -36,9 +36,7 @@ def quadratic(clients: int = 5, dim: int = 10, samples: int = 8, seed: int = 0, 
 def median(clients: int = 5, dim: int = 3, samples: int = 7, seed: int = 0, dtype: str = "float64") -> Nonsmooth:
     """Nonsmooth and convex: the minimiser is the coordinatewise median of all samples (an odd number of them)."""
     if clients * samples % 2 == 0:
-        raise InputError(
-            f"median: {clients} clients x {samples} samples is even; choose an odd number, so that it is unique"
-        )
+        raise InputError(f"median: {clients} clients x {samples} samples is even; choose an odd number, so that it is unique")
     data = _clouds(clients, dim, samples, seed)
     return Nonsmooth(distance_sum, ClientData(data), np.zeros(dim, dtype), name="median")
 

@@ -128,9 +128,7 @@ class Post:
             messages.append(flwr.Message(content, dst_node_id=node, message_type="query", ttl=ttl or flwr.DEFAULT_TTL))
         ids = list(self.grid.push_messages(messages))
         if len(ids) != len(messages) or not all(ids):
-            raise FederationError(
-                f"Flower took {sum(map(bool, ids))} of {len(messages)} messages; see the SuperLink's log"
-            )
+            raise FederationError(f"Flower took {sum(map(bool, ids))} of {len(messages)} messages; see the SuperLink's log")
         return ids
 
 

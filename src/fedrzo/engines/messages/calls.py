@@ -86,9 +86,7 @@ class MessageFederation:
         path = (*self._next(), self.iteration)
         owner = name_of(self.session.method, method)
         if owner is None:
-            raise InputError(
-                f"lower: found {method!r}, which is not a part of the running method; make it a field of it"
-            )
+            raise InputError(f"lower: found {method!r}, which is not a part of the running method; make it a field of it")
         keep = Keep(owner, path, points, "" if rebuild is None else self._name(rebuild), arrays)
         self.session.keep(keep)
         self.session.charge(download_bytes=sum(_sent(keep.travels, i) for i in range(clients)))

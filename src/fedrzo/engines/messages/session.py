@@ -26,9 +26,7 @@ from fedrzo.support.pytrees import index, on_host
 class MessageSession(Session):
     """A run in progress of a prepared method, on what the server knows of the problem, with `size` clients per round."""
 
-    def __init__(
-        self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None = None
-    ) -> None:
+    def __init__(self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None = None) -> None:
         self.method = method
         self.problem = problem
         self.key = key

@@ -36,9 +36,7 @@ def connect(address: str | None) -> bool:
     if ray.is_initialized():
         joined = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", joined):
-            raise InputError(
-                f"address: found {address!r}; this process is connected to {joined}: call ray.shutdown() first"
-            )
+            raise InputError(f"address: found {address!r}; this process is connected to {joined}: call ray.shutdown() first")
         return False
     if address is None:
         _start_local(ray)

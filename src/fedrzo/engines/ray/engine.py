@@ -97,9 +97,7 @@ class Ray(Engine):
         if self._connected:
             ray.shutdown()
 
-    def start(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
-    ) -> RaySession:
+    def start(self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None) -> RaySession:
         """Prepare a run: connect, and deal out the clients."""
         return RaySession(self, self.only(methods), problem, keys[0], clients_per_round)
 

@@ -133,9 +133,7 @@ class SimulatedFederation:
             inner = dataclasses.replace(self, clock=self.clock.inside(base, i))
             found = call_part(body, "repeat: its body", "federation, carry", inner, carry)
             if wrong := mismatch(found, carry):
-                raise InputError(
-                    f"repeat: its body returned {wrong}; keep the structure, shapes and types of what it is given"
-                )
+                raise InputError(f"repeat: its body returned {wrong}; keep the structure, shapes and types of what it is given")
             # Memories of lower views opened inside the body end with it.
             self.ledger.memory = {name: self.ledger.memory[name] for name in kept}
             return found, (self.ledger.tally, self.ledger.memory)
@@ -200,9 +198,7 @@ class SimulatedFederation:
         else:
             replies = self.spread.mean(one, self.ids, weights, memories)
         if replies.memory is not None:
-            self.ledger.memory[self.view] = jax.tree.map(
-                lambda old, new: old.at[self.ids].set(new), memories, replies.memory
-            )
+            self.ledger.memory[self.view] = jax.tree.map(lambda old, new: old.at[self.ids].set(new), memories, replies.memory)
         return replies, fixed[0]
 
 

@@ -119,9 +119,7 @@ def _start(method: Method, problem: Problem, key: jax.Array, *, many: bool) -> C
 class SimulationSession(Session):
     """A run in progress. Everything it knows is in `carry` and `round`, both of which can be stored and restored."""
 
-    def __init__(
-        self, methods: list[Method], problem: Problem, keys: list[jax.Array], size: int | None, spread: Spread
-    ) -> None:
+    def __init__(self, methods: list[Method], problem: Problem, keys: list[jax.Array], size: int | None, spread: Spread) -> None:
         self.many = len(methods) > 1
         self.size = size
         self.spread = spread

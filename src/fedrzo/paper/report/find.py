@@ -26,9 +26,7 @@ def find(folder: Path) -> dict[Path, Record]:
         if home not in found and (runs := _runs(home)):
             found[home] = _plain(home, runs)
     if not found:
-        raise InputError(
-            f"report: {folder} holds neither {FILE} nor {HISTORY}; make them with fedrzo reproduce --out {folder}"
-        )
+        raise InputError(f"report: {folder} holds neither {FILE} nor {HISTORY}; make them with fedrzo reproduce --out {folder}")
     return found
 
 
