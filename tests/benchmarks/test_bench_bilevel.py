@@ -11,7 +11,7 @@ import bilevel
 import fedrzo as fz
 import plain_bilevel
 from fedrzo.compare.options import Options
-from fedrzo.zoo.bilevel import descend_by_products, hyper_digits, softplus, training_loss
+from fedrzo.zoo.bilevel import hyper_digits, softplus, training_loss
 from helpers.command import main
 
 SETTING = plain_bilevel.Setting(lower_rounds=3, lower_steps=4)
@@ -20,7 +20,7 @@ SETTING = plain_bilevel.Setting(lower_rounds=3, lower_steps=4)
 @pytest.mark.parametrize("products", [False, True])
 def test_both_find_the_same_lower_solutions(products):
     """Same points, same steps: equal up to rounding, also where steps are taken by products."""
-    problem = hyper_digits(4, products=products)
+    problem = bilevel.digits(4, products=products)
     lower = fz.LocalSGD(SETTING.lower_stepsize, SETTING.lower_steps, SETTING.lower_rounds, "full")
     method = fz.FedRZObl(SETTING.stepsize, SETTING.smoothing, 2, lower=lower, warm_start=False, closing=False)
     with problem.precision():
@@ -49,7 +49,7 @@ def test_steps_by_products_are_gradient_steps():
         wanted = jnp.asarray(y)
         for _ in range(3):
             wanted = wanted - 0.2 * jax.grad(training_loss, 1)(x, wanted, batch)
-        found = descend_by_products(x, y, jax.tree.map(jnp.asarray, batch), 0.2, 3)
+        found = bilevel.descend_by_products(x, y, jax.tree.map(jnp.asarray, batch), 0.2, 3)
     np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import plain_zo
 import zo
-from fedrzo.zoo.relu import ReluLoss, ReluPair
+from fedrzo.zoo.relu import ReluLoss
 
 SETTING = plain_zo.Setting(pixels=12, neurons=3, clients=2, samples=7, local_steps=4, batch_size=3)
 
@@ -28,7 +28,7 @@ def test_the_losses_and_their_difference_are_the_same():
     plain = [plain_zo.loss(xp, x0, images[0], labels[0], SETTING) for xp in (np, jnp)]
     np.testing.assert_allclose(plain, loss(tree(x0), batch), rtol=1e-5)
     difference = loss(tree(x0 + v), batch) - loss(tree(x0 - v), batch)
-    np.testing.assert_allclose(ReluPair(SETTING.regularisation)(tree(x0), tree(v), batch), difference, rtol=1e-3)
+    np.testing.assert_allclose(zo.ReluPair(SETTING.regularisation)(tree(x0), tree(v), batch), difference, rtol=1e-3)
 
 
 def many(one, x):
@@ -42,7 +42,7 @@ def test_all_contestants_descend_alike():
     setting = SETTING._replace(stepsize=2e-3, local_steps=20, batch_size=7)
     images, labels, x0 = plain_zo.draw_data(setting)
     rng, key = np.random.default_rng(0), jax.random.key(0)
-    ours = zo.ours(setting, images, labels, x0, key, ReluPair(setting.regularisation))
+    ours = zo.ours(setting, images, labels, x0, key, zo.ReluPair(setting.regularisation))
     ends = {
         "start": x0,
         "numpy": many(lambda x: plain_zo.numpy_round(x, images, labels, rng, setting), x0),

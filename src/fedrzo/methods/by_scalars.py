@@ -215,13 +215,7 @@ def _joined(x: Any, rest: tuple | None) -> PyTree:
 
 @jax.jit
 def take(
-    method: ByScalars,
-    state: ScalarState,
-    sent: Either,
-    weights: jax.Array,
-    ids: jax.Array,
-    key: jax.Array,
-    r: jax.Array,
+    method: ByScalars, state: ScalarState, sent: Either, weights: jax.Array, ids: jax.Array, key: jax.Array, r: jax.Array
 ) -> tuple[jax.Array, RoundRecord, jax.Array]:
     """Return x after a round, the records and who has rebuilt what, from what the clients sent.
 

@@ -50,26 +50,6 @@ def training_loss(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
     return logistic(y, *samples) + x[client] / 2 * jnp.sum(y**2)
 
 
-def descend_by_products(x: jax.Array, y: jax.Array, batch: Any, stepsize: Any, steps: Any) -> jax.Array:
-    """Take gradient steps of `training_loss` in the space of samples: what moves y is a combination of them.
-
-    Each step needs the products of the samples with each other, which never change, instead of two products with all of them:
-    faster where there are fewer samples than pixels.
-    """
-    (images, labels), client = batch
-    rows = labels[:, None] * images
-    length, keep = stepsize / len(labels), 1 - stepsize * x[client]
-    gram = length * rows @ rows.T
-
-    def step(t: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        margins, weights = carry
-        pull = jax.nn.sigmoid(-margins)
-        return keep * margins + gram @ pull, keep * weights + pull
-
-    _, weights = jax.lax.fori_loop(0, steps, step, (rows @ y, jnp.zeros_like(labels)))
-    return keep**steps * y + length * weights @ rows
-
-
 def linear_accuracy(x: jax.Array, y: jax.Array, test: Any) -> jax.Array:
     """The share of test images whose sign is right."""
     images, labels = test
@@ -78,7 +58,7 @@ def linear_accuracy(x: jax.Array, y: jax.Array, test: Any) -> jax.Array:
 
 def hyper_parameters(
     name: str, clients: int = 5, floor: float = 0.01, start: float = 0.3, training: int = 20, validation: float = 0.25,
-    split: str = "dirichlet", alpha: float = 0.5, seed: int = 0, data: str | None = None, products: bool = False,
+    split: str = "dirichlet", alpha: float = 0.5, seed: int = 0, data: str | None = None,
 ) -> Bilevel:  # fmt: skip
     """Return Section 5.2's problem on a data set of ten classes. None of these numbers is in the paper.
 
@@ -93,7 +73,6 @@ def hyper_parameters(
         alpha: of the Dirichlet split.
         seed: of the splits.
         data: the folder where the data are, if not in the usual places.
-        products: take full-gradient steps of the lower level by `descend_by_products`; equal up to rounding.
     """
     if not floor > 0:
         raise InputError(f"floor: found {floor!r}; pass a positive number, or the lower level is not strongly convex")
@@ -111,7 +90,7 @@ def hyper_parameters(
         # x+v and x-v leave X: without this some client's loss could lose its strong convexity there.
         lower_domain=domain, modulus=floor, smoothness=_curvature([images for images, _ in lower]) + start,
         test=(loaded.x_test, datasets.even_odd(loaded.y_test)), metrics={"test_accuracy": linear_accuracy},
-        lower_descent=descend_by_products if products else None, name=f"hyper-{name}",
+        name=f"hyper-{name}",
     )  # fmt: skip
 
 

@@ -215,9 +215,7 @@ ENTRIES: dict[str, Entry] = {
             lambda x, y: (x[0] ** 2 - 4 * x[0], jnp.sum(y**2)),
             lambda x, y: (y[0] ** 2, 0.5 * y[1] ** 2, y[0] * y[1], (1 - 3 * x[0]) * y[0], (1 + x[0]) * y[1]),
             [2.0], [0.0, 0.0], constraint=[Box(0.0, INF), Box(-INF, 2.0)], modulus=0.38, smoothness=2.62,
-            lower_constraint=lambda x: Polyhedron(
-                [[2.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], jnp.concatenate([1 + 2 * x, jnp.zeros(2)])
-            ),
+            lower_constraint=lambda x: Polyhedron([[2.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], jnp.append(1 + 2 * x, jnp.zeros(2))),
         ),
         _entry(
             "Yezza1996Ex41", "Yezza 1996: y between 0 and x, so that no y is left below x = 0 (BOLIB; f* = 1/2).",
@@ -228,8 +226,7 @@ ENTRIES: dict[str, Entry] = {
             lower_domain=Box(0.0, INF), modulus=1.0, smoothness=1.0, start=INSIDE_X,
         ),
         _entry(
-            "Outrata1990Ex1a",
-            "Outrata 1990: a badly conditioned lower level over a polygon (BOLIB Outrata1990Ex1a; f* = -8.92).",
+            "Outrata1990Ex1a", "Outrata 1990: a badly conditioned lower level over a polygon (BOLIB; f* = -8.92).",
             -8.92, _solver(0.1, 0.05, lower_rounds=20), 300,
             lambda x, y: (0.5 * (y[0] - 3) ** 2, 0.5 * (y[1] - 4) ** 2, 0.1 * jnp.sum(x**2) - 12.5),
             lambda x, y: (0.5 * (y[0] - 2 * y[1]) ** 2, 0.5 * y[1] ** 2, -y @ x),

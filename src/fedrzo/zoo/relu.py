@@ -5,8 +5,7 @@ client's samples, so that the loss and gamma = 1e-5 are tied to the size of the 
 factor |S_i| is carried along as a fixed value of each client, so that the paper's step sizes mean the same. `scale="mean"` drops
 it; a number takes its place, for sums over minibatches of that many samples. Rows of Z are neurons (the paper writes columns).
 How ten classes become two is not printed: even against odd. With `beta`, softplus takes the place of ReLU in what is minimised,
-and the ReLU loss is monitored as `relu_loss`. With `pair=True` both losses of an estimate share their products (`ReluPair`),
-which rounds differently.
+and the ReLU loss is monitored as `relu_loss`.
 """
 
 from dataclasses import dataclass
@@ -47,24 +46,6 @@ class ReluLoss:
         return size / 2 * jnp.mean(errors**2) + self.regularisation / 2 * penalty
 
 
-@dataclass(frozen=True)
-class ReluPair:
-    """loss(x+v) - loss(x-v) of the ReLU network, with the products of the images computed once for both points."""
-
-    regularisation: float
-
-    def __call__(self, x: Parameters, v: Parameters, batch: Any) -> jax.Array:
-        """Return the difference of both losses."""
-        (images, labels), size = batch
-        at, along = images @ x["Z"].T, images @ v["Z"].T
-        plus = jnp.maximum(at + along, 0) @ (x["w"] + v["w"])
-        minus = jnp.maximum(at - along, 0) @ (x["w"] - v["w"])
-        errors = jnp.mean((minus - plus) * (2 * labels - plus - minus))  # a difference of squares
-        rows = (x["Z"] * v["Z"]) @ jnp.ones(images.shape[1], images.dtype)  # sums, which XLA is slower at on a CPU
-        penalty = jnp.sum(rows) + jnp.sum(x["w"] * v["w"])
-        return size / 2 * errors + 2 * self.regularisation * penalty
-
-
 def accuracy(x: Parameters, test: Any) -> jax.Array:
     """The share of test images whose sign is right."""
     (images, labels), _ = test
@@ -73,7 +54,7 @@ def accuracy(x: Parameters, test: Any) -> jax.Array:
 
 def relu_network(
     name: str, clients: int = 5, neurons: int = 4, regularisation: float = 0.01, split: str = "dirichlet", alpha: float = 0.5,
-    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None, pair: bool = False,
+    seed: int = 0, scale: str | float = "mean", beta: float | None = None, data: str | None = None,
 ) -> Nonsmooth:  # fmt: skip
     """Return Section 5.1's problem on a data set of ten classes."""
     loaded = datasets.load(name, root=data)
@@ -84,14 +65,11 @@ def relu_network(
     test = ((loaded.x_test, datasets.even_odd(loaded.y_test).astype(np.float32)), np.float32(1.0))
     if beta is not None and not beta > 0:
         raise InputError(f"beta: found {beta!r}; pass a positive number for softplus, or None for ReLU")
-    if beta is not None and pair:
-        raise InputError("pair: found True with beta; it computes the ReLU loss alone: drop one of them")
     x0 = initial_network(loaded.x_train.shape[1], neurons, seed)
     # A surrogate is minimised in place of the ReLU loss, by which it is then judged.
     judge = {} if beta is None else {"relu_loss": ReluLoss(regularisation)}
     return Nonsmooth(
         ReluLoss(regularisation, beta), ClientData(samples, fixed=sizes), x0, test=test,
-        pair=ReluPair(regularisation) if pair else None,
         metrics={"test_accuracy": accuracy}, monitored=judge, name=f"relu-{name}" if beta is None else f"softplus-{name}",
     )  # fmt: skip
 
