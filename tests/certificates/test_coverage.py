@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow("hundreds of certificates")
     [
         (lambda: toys.boxes(5), 0.05, 0.3),
         (lambda: tools.boxed_quadratic(10), 0.0, 0.05),
-        (lambda: tools.boxed_quadratic(10), 0.05, 0.3),
     ],
 )
 def test_the_adaptive_rule_keeps_coverage_near_and_far(make, shift, width):
@@ -44,7 +43,7 @@ def test_many_checks_seldom_stop_a_run_that_stands_just_outside():
     problem = toys.boxes(5)
     x = tools.stationary(problem, ETA) + 0.1
     epsilon = np.linalg.norm(tools.gradient(problem, x, ETA)) / 1.02
-    runs, checks = 200, 10
+    runs, checks = 120, 10
     shared, single = np.zeros(runs, bool), np.zeros(runs, bool)
     for check in range(1, checks + 1):
         for stopped, confidence in ((shared, 1 - 0.05 / (check * (check + 1))), (single, 0.95)):

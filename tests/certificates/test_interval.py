@@ -21,7 +21,7 @@ MAKE = {"boxes": lambda: toys.boxes(5), "boxed": lambda: tools.boxed_quadratic(1
     ("name", "shift"),
     [
         ("boxes", 0.3),
-        *(pytest.param(*at, marks=SLOW) for at in [("boxes", 0.0), ("boxes", 0.05), ("boxed", 0.0), ("boxed", 0.3)]),
+        *(pytest.param(*at, marks=SLOW) for at in [("boxes", 0.0), ("boxes", 0.05), ("boxed", 0.3)]),
     ],
 )
 def test_intervals_cover_the_truth_as_often_as_they_say(name, shift):
@@ -46,10 +46,9 @@ def test_estimates_are_unbiased_though_the_square_of_the_mean_is_not():
 
 
 @SLOW
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_sampled_batches_keep_coverage_at_the_minimiser(batch_size):
+def test_sampled_batches_keep_coverage_at_the_minimiser():
     problem = toys.quadratic(3, 6)
-    found = tools.fixed(problem, toys.answer(problem), ETA, 16, REPETITIONS, 3, batch_size)
+    found = tools.fixed(problem, toys.answer(problem), ETA, 16, REPETITIONS, 3, batch_size=1)
     assert 0.935 <= tools.coverage(found, 0.0) <= 0.965
 
 

@@ -186,11 +186,7 @@ def test_fedrzo_bl_sends_one_number():
 
 
 @pytest.mark.slow("compiles a method twice")
-@pytest.mark.parametrize(
-    ("constraint", "steps"),
-    [(None, 1), (fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2)],
-)
-@pytest.mark.parametrize("size", [None, 1])
+@pytest.mark.parametrize(("constraint", "steps", "size"), [(None, 1, 1), (fz.sets.Public(fz.sets.Box(-0.1, 0.1)), 2, None)])
 def test_clients_of_fedrzo_bl_rebuild_where_the_lower_level_is_solved(constraint, steps, size):
     problem, method = halved(CLIENTS, DIM, constraint), fz.FedRZObl(0.01, 0.1, 2, 4, lower_rounds=2)
     vectors, fast = (run(way, problem, 12, clients_per_round=size) for way in (method, sending(method)))

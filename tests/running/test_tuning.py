@@ -283,7 +283,8 @@ def test_two_stages_are_searched_and_charged_too():
 
 # Without those that take minutes, which `python benchmarks/stepsizes.py` measures, and without ncsc, whose minima lie 0 to 1.8
 # above the least: which is met is luck.
-CHEAP = [name for name in STEPSIZES.CASES if name not in ("relu-digits", "synthetic", "hyper-digits", "cournot", "ncsc")]
+LONG = ("relu-digits", "synthetic", "hyper-digits", "cournot", "logistic", "qpec1", "desilva")
+CHEAP = [name for name in STEPSIZES.CASES if name not in (*LONG, "ncsc")]
 
 
 @pytest.mark.slow("eight searches and thirteen runs of every problem")
