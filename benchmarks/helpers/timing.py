@@ -36,6 +36,7 @@ def medians(contestants: Mapping[str, Callable[[], Any]], repetitions: int) -> d
 
 def use_cores() -> list:
     """Return the devices; on a CPU one for each core that this process may use, unless JAX has started already."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", cores)
     return jax.devices()

@@ -43,7 +43,7 @@ class Products(NamedTuple):
 class Oracles:
     """The derivatives of one client's two losses, each on a batch of that level's data."""
 
-    problem: Bilevel  # the bilevel problem
+    problem: Bilevel
     upper: Client  # the client, seeing the upper data
     lower: Client  # the same client, seeing the lower data
 
