@@ -18,6 +18,7 @@ from fedrzo.support.pytrees import Layout, as_float
 PyTree = Any
 Loss = Callable[..., jax.Array]
 Data = ClientData | Sampler
+SAMPLES = 6  # how many of a client are looked at before the first round
 
 
 def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
@@ -39,7 +40,22 @@ def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
 
 def one_sample(data: Data) -> PyTree:
     """Return a batch of one sample of the first client, for trying functions on."""
-    return data.sample(jax.random.key(0), 0, 0, 1)
+    return jax.tree.map(jnp.asarray, some_samples(data, 0, 1))
+
+
+def some_samples(data: Data, client: int, count: int) -> PyTree:
+    """Return a batch of one client, taken evenly from all that it has; nothing is compiled where it is stored."""
+    if not data.stored:
+        return jax.tree.map(lambda leaf: leaf[:count], drawn(data, jax.random.key(0), np.int32(client)))
+    rows = data.offsets[client] + np.linspace(0, data.sizes[client] - 1, count).astype(int)
+    samples = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data.flat)
+    return samples if data.fixed is None else (samples, jax.tree.map(lambda leaf: np.asarray(leaf)[client], data.fixed))
+
+
+@jax.jit
+def drawn(sampler: Sampler, key: jax.Array, client: Any) -> PyTree:
+    """Draw as many samples as are ever looked at together."""
+    return sampler.sample(key, client, client, SAMPLES)
 
 
 def flat_start(start: PyTree, argument: str) -> tuple[Layout, np.ndarray]:

@@ -14,7 +14,7 @@ from fedrzo.errors import warn
 from fedrzo.federation.client import FULL
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.problems.inputs import Data, PyTree
+from fedrzo.problems.inputs import SAMPLES, Data, drawn, some_samples
 from fedrzo.problems.questions import Stated
 
 FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
@@ -22,7 +22,7 @@ ALIKE = 1e-3  # relative differences below this are none
 CLEAR = 0.05  # relative differences above this are worth a warning; a ratio of sums, say, is nearly the mean of ratios
 NEAR = 0.01  # stands for the smoothing of a method that has none
 # What `run` looks at, from all over the list: samples with equal labels would hide that a loss mixes them up.
-CLIENTS, SAMPLES = 2, 6
+CLIENTS = 2
 BLACKBOX = 1, 3  # it may be slow; of two samples, the median is the mean
 IGNORED = "samples do not change with the key; draw them with jax.random and the key, since NumPy draws only once"
 
@@ -93,9 +93,9 @@ def _ask(function: Any, data: Data, points: list[tuple], clients: int, samples: 
     if data.stored:  # a single sample is taken twice, as a larger batch would do
         samples = min(samples, max(2, int(np.asarray(data.sizes)[chosen].min())))
     for i in chosen:
-        batch = _batch(data, int(i), samples)
-        drawn, *fixed = (batch,) if data.fixed is None else batch
-        each = [jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], drawn) for k in range(samples)]
+        batch = some_samples(data, int(i), samples)
+        stacked, *fixed = (batch,) if data.fixed is None else batch
+        each = [jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], stacked) for k in range(samples)]
         singles.append([[loss(*point, (one, *fixed) if fixed else one) for point in points] for one in each])
         together.append([loss(*point, batch) for point in points])
     values = Values(np.asarray(singles, np.float64), np.asarray(together, np.float64))
@@ -104,24 +104,10 @@ def _ask(function: Any, data: Data, points: list[tuple], clients: int, samples: 
     return values
 
 
-def _batch(data: Data, i: int, samples: int) -> PyTree:
-    """Return a batch of one client, taken evenly from all that it has."""
-    if not data.stored:
-        return jax.tree.map(lambda leaf: leaf[:samples], _drawn(data, jax.random.key(0), np.int32(i)))
-    rows = data.offsets[i] + np.linspace(0, data.sizes[i] - 1, samples).astype(int)
-    drawn = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data.flat)
-    return drawn if data.fixed is None else (drawn, jax.tree.map(lambda leaf: np.asarray(leaf)[i], data.fixed))
-
-
 def ignores_key(sampler: Sampler) -> bool:
     """Draw with two keys: a generator of NumPy's, run once while JAX traces, would give the same samples for ever."""
-    one, other = (jax.tree.leaves(_drawn(sampler, jax.random.key(seed), np.int32(0))) for seed in (0, 1))
+    one, other = (jax.tree.leaves(drawn(sampler, jax.random.key(seed), np.int32(0))) for seed in (0, 1))
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-@jax.jit
-def _drawn(sampler: Sampler, key: jax.Array, client: Any) -> PyTree:
-    return sampler.sample(key, client, client, SAMPLES)
 
 
 def usable(values: Values) -> np.ndarray:
