@@ -17,6 +17,7 @@ from helpers.command import main
 SETTING = plain_bilevel.Setting(lower_rounds=3, lower_steps=4)
 
 
+@pytest.mark.slow("compiles both contestants")
 @pytest.mark.parametrize("products", [False, True])
 def test_both_find_the_same_lower_solutions(products):
     """Same points, same steps: equal up to rounding, also where steps are taken by products."""

@@ -32,6 +32,7 @@ def test_a_setting_in_a_process_of_its_own():
     assert found["seconds"] > 0
 
 
+@pytest.mark.slow("starts a process that compiles")
 def test_a_setting_that_fails_says_which():
     with pytest.raises(fz.FedrzoError, match=r".*'clients': 0.* failed: "):
         growth.apart({"clients": 0, "local_steps": 1, "neurons": 1, "samples": 1, "pixels": 2})

@@ -16,6 +16,7 @@ from helpers.command import main
 SIGMAS = 5.0  # a chance of less than one in a million for each number compared
 
 
+@pytest.mark.slow("thousands of estimates")
 @pytest.mark.parametrize(("known", "x"), [
     (traces.l1(4, 4, 0.5), [0.3, -0.1, 0.05, 0.6]), (traces.l1(2, 1, 0.5), [0.2]), (traces.boxes(3, 0.5), [0.2, 1.3, 2.0]),
 ])  # fmt: skip
@@ -45,6 +46,7 @@ def test_the_gap_of_boxes():
     assert known.gap == pytest.approx(0 - (-x.sum() + away / (2 * 0.5 * 3)))
 
 
+@pytest.mark.slow("compiles a method once more")
 def test_a_trace_takes_the_steps_of_the_method():
     # One client, all samples, in one dimension: a direction is +1 or -1, and both give the same step.
     known = traces.l1(1, 1, 0.5)

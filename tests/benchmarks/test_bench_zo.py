@@ -37,6 +37,7 @@ def many(one, x):
     return x
 
 
+@pytest.mark.slow("compiles all contestants")
 def test_all_contestants_descend_alike():
     """With the same settings, all lower the mean loss over all data; they differ in their random numbers alone."""
     setting = SETTING._replace(stepsize=2e-3, local_steps=20, batch_size=7)

@@ -213,6 +213,7 @@ def test_estimated_constants_are_said_to_be():
     assert _lower_notes(plain, None) == []
 
 
+@pytest.mark.slow("two runs and their certificates")
 def test_rounding_is_part_of_what_narrow_means():
     """A large constant in float32: the sample alone would be narrow enough."""
     data = fz.ClientData([np.zeros((2, 2), np.float32)] * 2)

@@ -67,6 +67,7 @@ def test_the_table_hides_no_cost(call):
     assert row[2:-1] == ["2", "320", "B", "0", "10"]  # five clients, one step a round, one sample each
 
 
+@pytest.mark.slow("a run once more")
 def test_the_table_shows_how_far_outside_the_sets_the_loss_is(call):
     """On `boxes` the best feasible loss is -2, and the smoothed problem's solution lies outside the sets."""
     _, out, _ = call("run", "boxes", "--quiet", "--set", "run.eval_every=100")

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from fedrzo.cli.main import main
 
 
@@ -11,6 +13,7 @@ def test_unknown_reproductions_are_refused(capsys):
     assert capsys.readouterr().err == f"fedrzo: reproduce: found 'fig99'; pass one of {names}\n"
 
 
+@pytest.mark.slow("a whole experiment")
 def test_what_lacks_its_data_is_skipped_and_the_rest_done(capsys, monkeypatch, tmp_path):
     from fedrzo.cli import reproduce
     from fedrzo.paper import published

@@ -28,7 +28,7 @@ def simulate(name: str, rounds: int, **options: object) -> fz.Result:
     return fz.run(module.method, module.whole(), rounds, progress=False, **options)
 
 
-@pytest.mark.parametrize("name", ["ts", pytest.param("nn", marks=SLOW), pytest.param("bl", marks=SLOW)])
+@pytest.mark.parametrize("name", ["nn", pytest.param("ts", marks=SLOW), pytest.param("bl", marks=SLOW)])
 def test_numbers_equal_the_simulation(name, tmp_path):
     found = inprocess.run(name, tmp_path, rounds=ROUNDS[name])
     same_history(found, simulate(name, ROUNDS[name]))

@@ -63,6 +63,7 @@ def example(name):
     return pytest.mark.parametrize("numbers", [name], indirect=True)
 
 
+@pytest.mark.slow("runs an example")
 @example("quantile_silos")
 def test_private_boxes_lead_to_the_exact_answer(numbers):
     best = numbers["loss of the exact answer"]

@@ -68,17 +68,8 @@ def rows_of_rows():
     check(finished(*pair), *pair)
 
 
-def data_with_a_single_row():
-    """A piece that would not read which row would end the process."""
-    data = fz.ClientData.shared(np.ones((1, 3)), 4)
-    problem = fz.Nonsmooth(lambda x, batch: jax.numpy.mean(abs(x - batch)), data, np.zeros(3))
-    method = fz.FedRZOnn(0.02, 0.1, 1)
-    check(finished(method, problem=problem), method, problem=problem)
-
-
 with PROBLEM.precision():
     clients_that_devices_share()
     a_device_that_is_not_the_first()
     rows_of_rows()
-    data_with_a_single_row()
 print("ok")

@@ -93,7 +93,7 @@ def finish(engine, rounds, size):
         return run, run.states()[0], run.costs()[0]
 
 
-@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("size", [2, pytest.param(None, marks=pytest.mark.slow("compiles every primitive once more"))])
 def test_both_engines_agree_on_every_primitive(size):
     _, fast, fast_cost = finish(simulation.Simulation, 5, size)
     _, plain, plain_cost = finish(loop.Loop, 5, size)

@@ -206,6 +206,7 @@ def test_as_a_lower_level_it_is_local_sgd():
         np.testing.assert_allclose(other.history["loss"], plain.history["loss"], rtol=1e-12)
 
 
+@pytest.mark.slow("compiles a method inside another")
 def test_as_a_lower_level_a_schedule_says_how_many_rounds():
     problem = make("direct")
     lower = fz.FedAvg(schedule="PR-SGD", budget=100, batch_size=2)

@@ -35,14 +35,16 @@ ALIKE = fz.ClientData(
     fixed=[(np.asarray(B)[0], h) for h in np.asarray(H)],
 )
 MILD = coupled.wrapped(coupled.PROBLEM, lower_data=ALIKE)
-test_conformance_of_lfednest = suite(
-    Case(
-        fz.LFedNest(0.02, 0.1, 2, 3, 2, 6, batch_size=2, neumann_stepsize=0.3),
-        lambda wrap: coupled.wrapped(MILD, wrap),
-        rounds=30,
-        descent=0.2,
-        optimum=coupled.loss_at(MILD, bilevel.coupled_answer(MILD)),
-        changes=CHANGES,
+test_conformance_of_lfednest = pytest.mark.slow("FedNest's suite once more")(
+    suite(
+        Case(
+            fz.LFedNest(0.02, 0.1, 2, 3, 2, 6, batch_size=2, neumann_stepsize=0.3),
+            lambda wrap: coupled.wrapped(MILD, wrap),
+            rounds=30,
+            descent=0.2,
+            optimum=coupled.loss_at(MILD, bilevel.coupled_answer(MILD)),
+            changes=CHANGES,
+        )
     )
 )
 
@@ -316,6 +318,7 @@ def test_the_synthetic_minimax_problem_of_the_paper(s):
     assert abs(everyone[-1] / everyone[-3] - 1) < 0.05
 
 
+@pytest.mark.slow("two long runs")
 def test_with_clients_whose_mean_is_not_zero_a_cohort_leaves_noise_in_fednest_too():
     """y* is then not zero, and a cohort's mean of t_i y* is not the federation's: linear with all clients only."""
     problem = minimax.fednest_minimax(s=10.0, centred=False)

@@ -154,6 +154,7 @@ def test_constants_are_measured_where_none_are_given():
     assert problem.smoothness == pytest.approx(np.linalg.norm(A, 2))
 
 
+@pytest.mark.slow("compiles FedRZO_2s once more")
 def test_lower_solutions_are_given_for_a_scenario(tmp_path):
     problem = toy()
     y = problem.lower(np.array([0.9, 0.4]), np.array([0.1]))

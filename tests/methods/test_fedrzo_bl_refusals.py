@@ -81,6 +81,7 @@ def test_a_diverging_lower_level_stops_with_the_round_and_its_size(closing, warm
     assert not list(tmp_path.iterdir())  # it diverged in the first chunk: there is nothing good to keep
 
 
+@pytest.mark.slow("a long run of FedRZO_bl")
 def test_a_lower_level_whose_curvature_grows_away_from_x0_stays_solved():
     """mu and L are estimated at x0 = 1; at x = 7 the curvature is 49, which the closing steps have seen by then."""
     steep = fz.Bilevel(

@@ -64,6 +64,7 @@ def test_fedac_step_is_the_papers():
         np.testing.assert_allclose(fz.run(method, problem, 1, progress=False).x, [x], rtol=1e-12)
 
 
+@pytest.mark.slow("three programs")
 def test_fedac_sends_two_vectors_and_local_sgd_one():
     problem = toys.quadratic(3, 4)
     vector = 3 * 4 * 8

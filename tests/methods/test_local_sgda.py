@@ -166,6 +166,7 @@ def test_decreasing_steps_leave_no_plateau():
     np.testing.assert_allclose(history[1:] * [1, 2, 3, 4], history[1], rtol=0.03)  # like 1 / r, as its steps
 
 
+@pytest.mark.slow("long runs")
 def test_fednests_minimax_problem_plateaus_in_proportion_to_its_spread():
     """FedNest's Fig. 4: local steps stop short of the saddle point, ten times further off where s is ten times larger."""
     ends = {}

@@ -99,6 +99,7 @@ def test_all_clients_take_the_same_number_of_steps_and_send_one_vector():
         assert last["gradients"] == sum(SIZES) * sum(tosses(method, 2, rounds))
 
 
+@pytest.mark.slow("two more programs")
 def test_constants_are_estimated_and_the_worst_clients_curvature_counts():
     problem = bowls()
     A, _, w = pieces(problem)
@@ -161,6 +162,7 @@ def test_communications_grow_like_the_root_of_kappa():
     assert min(min(row["gd_r2"], row["scaffnew_r2"]) for row in rows) > 0.95
 
 
+@pytest.mark.slow("compiles a method inside another")
 @pytest.mark.parametrize(("rounds", "precision"), [(None, "float64"), (40, "float32")])
 def test_it_serves_as_a_lower_level(rounds, precision):
     method = fz.FedRZObl(0.05, 0.05, 5, lower=fz.Scaffnew(rounds=rounds))

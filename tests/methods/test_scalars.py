@@ -356,6 +356,7 @@ def test_what_a_method_answers_for_itself_it_answers_when_it_is_wrapped(kind):
     assert "longest_step" in own
 
 
+@pytest.mark.slow("compiles FedRZO_bl once more")
 def test_a_lower_level_that_is_not_solved_is_warned_of_by_scalars_too():
     lower = fz.LocalSGD(1e-4, batch_size="full", rounds=1)
     method = fz.FedRZObl(0.01, 1e-3, 1, lower=lower, communication="scalars")

@@ -61,6 +61,7 @@ def test_clients_may_take_different_numbers_of_steps(normalised):
     assert cost.lower_steps == 3 * sum(steps)
 
 
+@pytest.mark.slow("two more programs")
 def test_by_default_the_server_averages_the_clients_last_points():
     given = {"server_stepsize": 0.02, "server_lower_stepsize": 0.1, "server_system_stepsize": 0.05}
     one, other = (coupled.final(fz.SimFBO(0.02, 0.1, 0.05, 3, **more), 5)[0] for more in ({}, given))
@@ -73,6 +74,7 @@ def test_the_closed_form_answer_is_reached():
     np.testing.assert_allclose(state.y, coupled.lower_solution(coupled.ANSWER), atol=1e-12)
 
 
+@pytest.mark.slow("long runs")
 def test_unequal_work_changes_simfbos_limit_and_not_shrofbos():
     """What is left of ShroFBO's error is the drift of local steps, which a tenth of the step size brings down tenfold."""
     steps = (8, 1, 1, 1)

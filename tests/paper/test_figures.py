@@ -54,6 +54,7 @@ def test_a_figure_ends_in_a_record(module, small, tmp_path):
     assert [claim.holds for claim in stored.claims] == [claim.holds for claim in record.claims]
 
 
+@pytest.mark.slow("twelve runs of a figure")
 def test_fig1_is_one_sweep_with_the_papers_settings(small, monkeypatch):
     calls = []
     sweep = Reproduction.sweep

@@ -53,6 +53,7 @@ def test_a_node_measures_its_own_scenarios():
     assert not given.estimated
 
 
+@pytest.mark.slow("a run and its certificate")
 def test_a_certificate_bounds_the_worst_scenario():
     """200 steps of Algorithm 5 leave the flat scenario of the first client far from its solution."""
     scenarios = [[[10, 0], [0.05, 1]], [[0.05, 3], [0.1, 2], [1, 1]], [[0.05, 3]]]
@@ -106,6 +107,7 @@ def steep():
     return problem, fz.run(fz.FedRZObl(0.05, 0.1, 2), problem, 60)
 
 
+@pytest.mark.slow("a long run of FedRZO_bl")
 def test_a_bilevel_run_follows_the_curvature_to_where_x_goes(steep):
     """At x = 6 the lower level is seven times as steep as at x0, where steps of length 1 were right."""
     _, result = steep

@@ -74,6 +74,7 @@ def test_a_resumed_run_ends_where_the_whole_one_does(tmp_path):
         fz.run(METHOD, robust(2 * SHIFTS), 8, checkpoint=tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow("a search")
 def test_a_stepsize_is_searched_for():
     result = fz.run(fz.FedRZOnn("auto", 0.05, 5, batch_size=2), robust(), 40)
     assert result.history["loss"][-1] < result.history["loss"][0] - 0.5

@@ -331,6 +331,7 @@ complete_words run quadratic --se
 """
 
 
+@pytest.mark.slow("starts many processes")
 def test_bash_completes_commands_names_and_options():
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", COMPLETE], capture_output=True, text=True, env=env, timeout=600)

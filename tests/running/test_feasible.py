@@ -94,6 +94,7 @@ def test_a_setting_that_diverged_does_not_win_by_its_projection(sweep):
     assert "diverged" in repr(both).splitlines()[1]
 
 
+@pytest.mark.slow("a comparison with its searches")
 def test_a_comparison_of_methods_is_not_won_by_straying_from_the_sets():
     """Long steps go far outside, where the loss is lower; inside, they cross the kink at x[1] = 0 and are worth less."""
     start = fz.Nonsmooth(problem().loss_fn, DATA, np.array([0.0, 0.04]), constraint=BOXES)

@@ -108,6 +108,7 @@ def test_x0_is_judged_by_the_loss_over_all_data(problem, result):
     assert result.tuning.loss == pytest.approx(result.history["loss"][0], rel=1e-12)
 
 
+@pytest.mark.slow("a search once more")
 def test_x0_and_all_looks_are_judged_on_the_same_samples():
     """Fresh noise in every loss value; steps of 1e-30 leave x where it was."""
     data = fz.Sampler(lambda key, i: jax.random.normal(key, (2,)), clients=2)

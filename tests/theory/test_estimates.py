@@ -213,6 +213,7 @@ def test_fedrzo_nn_from_theory_descends_with_sets():
     assert result.history["feasibility"][-1] < 0.5
 
 
+@pytest.mark.slow("a run of FedRZO_bl")
 def test_fedrzo_bl_from_theory_descends():
     _, result = descend(fz.FedRZObl, "direct", 1_000)
     assert result.history["loss"][-1] < 0.97 * result.history["loss"][0]

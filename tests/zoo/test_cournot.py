@@ -142,14 +142,15 @@ def test_table_rows_show_both_values():
 
 
 @pytest.mark.slow("long runs to known values")
-def test_all_72_cells_and_eight_certificates():
-    record = table4.run(Reproduction("table4", progress=False))
+def test_half_of_the_cells_and_four_certificates():
+    """Those of 20 and 100 followers; `fedrzo reproduce table4` does all 72."""
+    record = table4.run(Reproduction("table4", quick=True, progress=False))
     found = record.data
     deviations = np.array([abs(cell["ours"] / cell["paper"] - 1) for cell in found["cells"]])
-    assert len(deviations) == 72
+    assert len(deviations) == 36
     assert np.median(deviations) <= 0.03
     assert deviations.max() <= 0.12
-    assert len(found["certified"]) == 8
+    assert len(found["certified"]) == 4
     for entry in found["certified"]:
         assert entry["ours"] == pytest.approx(entry["optimum"], rel=0.01)
         assert entry["error_bound"] < 1e-8

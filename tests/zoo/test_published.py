@@ -55,6 +55,7 @@ def test_published_solutions_have_their_published_value(name):
         np.testing.assert_allclose(problem.lower_solution(jnp.array(x)), y, atol=2e-5)
 
 
+@pytest.mark.slow("the runs whose values are looked at in every test run")
 @pytest.mark.parametrize(("name", "outer", "inner"), [("paper_minimax", 0.5, -0.5), ("paper_minimax_reversed", 1.0, -1.0)])
 def test_both_orders_of_the_papers_minimax_example(name, outer, inner):
     entry = ENTRIES[name]

@@ -128,9 +128,9 @@ class SimulationSession(Session):
         self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
         self.key = self._place(jnp.stack(keys) if self.many else keys[0])
         self.problem = self._place(problem)
-        carry = _start(self.method, self.problem, self.key, many=self.many)
+        carry = self._place(_start(self.method, self.problem, self.key, many=self.many))
         # Copies: compiled code takes over the buffers of its carry, so no two may share one.
-        self.carry = self._place(jax.tree.map(np.array, carry))
+        self.carry = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
 
     def _place(self, tree: PyTree) -> PyTree:
         """Put arrays on the device, or a copy on each of several."""
