@@ -31,7 +31,7 @@ PROBLEM = "a ReLU network of MNIST's shape"
 SEEDS = 1
 BATCHES = (1, 32)
 REPETITIONS, QUICK_REPETITIONS = 15, 3
-ROUNDS = 50  # at a time
+ROUNDS = 20  # at a time
 RULERS = ("numpy", "plain_jax")
 
 

@@ -23,7 +23,7 @@ def small(monkeypatch):
     monkeypatch.setattr(bilevel, "hyper_mnist", bilevel.hyper_digits)
     monkeypatch.setattr(fair, "fair_mnist", fair.fair_digits)
     monkeypatch.setattr(fig1, "QUICK_ROUNDS", 6)
-    monkeypatch.setattr(fig2, "BETAS", (1.0, 50.0))
+    monkeypatch.setattr(fig2, "BETAS", (50.0,))
     monkeypatch.setattr(fig2, "SPLITS", ("dirichlet",))
     monkeypatch.setattr(fig3, "NEURONS", (2, 4))
     monkeypatch.setattr(fig4, "DIRECT_ROUNDS", 10)
