@@ -29,14 +29,16 @@ def toy(wrap):
     return fz.Nonsmooth(wrap(plain.loss_fn), plain.data, np.zeros(6), fz.sets.Box(-5.0, 5.0))
 
 
-test_conformance = suite(
-    Case(
-        method=ResidualFeedback(stepsize=0.002, smoothing=0.3, local_steps=10, batch_size=4),
-        problem=toy,
-        numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
-        rounds=100,
-        optimum=LEAST,
-        changes={"stepsize": 0.003, "local_steps": 3, "smoothing": 0.2},
+test_conformance = pytest.mark.slow("a whole suite once more")(
+    suite(
+        Case(
+            method=ResidualFeedback(stepsize=0.002, smoothing=0.3, local_steps=10, batch_size=4),
+            problem=toy,
+            numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
+            rounds=100,
+            optimum=LEAST,
+            changes={"stepsize": 0.003, "local_steps": 3, "smoothing": 0.2},
+        )
     )
 )
 

@@ -40,6 +40,7 @@ def page(browser, site):
     assert [url for url in requests if not url.startswith((site.as_uri(), "data:"))] == []
 
 
+@pytest.mark.slow("builds the site and starts a browser")
 def test_a_page_is_found_by_searching(page, site):
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.type("halfspace")

@@ -232,6 +232,7 @@ def test_lfednest_takes_t_plus_1_communications(monkeypatch):
     assert last["lower_steps"] == M * T * INNER
 
 
+@pytest.mark.slow("two more programs")
 def test_a_minimax_problem_needs_no_series(monkeypatch):
     problem = minimax.ncsc(clients=3)
     n, q = problem.dim, len(problem.y0)

@@ -88,6 +88,7 @@ def test_stragglers_do_any_smaller_amount_of_work_as_likely_as_any_other():
     assert set(work(dataclasses.replace(method, stragglers=1.0, local_steps=1))) == {1}
 
 
+@pytest.mark.slow("compiles with callbacks, for both engines")
 def test_what_stragglers_did_is_kept_and_their_gradients_are_counted():
     """A loss of slope -1: a client that took k steps of 1 has moved by k, so the mean tells the work."""
     seen = []

@@ -147,6 +147,7 @@ def _ladder(x, batch):
     return 0.5 * jnp.mean(jnp.sum((x - centre) @ A * (x - centre), axis=-1))
 
 
+@pytest.mark.slow("long runs")
 def test_communications_grow_like_the_root_of_kappa():
     """The reduced form of benchmarks/scaffnew_kappa.py; the slopes' standard errors are below 0.05."""
     sys.path.insert(0, str(ROOT / "benchmarks"))

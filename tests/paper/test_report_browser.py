@@ -10,6 +10,8 @@ import browsers
 from fedrzo.paper.report import page as report
 from records import HOSTILE, STEPS, history, write_sample
 
+pytestmark = pytest.mark.slow("starts a browser")
+
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 375, "height": 740}, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 FIGURES = 3

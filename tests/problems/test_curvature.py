@@ -115,6 +115,7 @@ def test_a_bilevel_run_follows_the_curvature_to_where_x_goes(steep):
     assert result.history["lower_error"][-1] < 1e-3
 
 
+@pytest.mark.slow("client by client")
 def test_engines_correct_curvature_alike(steep):
     problem, result = steep
     loop = fz.run(fz.FedRZObl(0.05, 0.1, 2), problem, 4, engine="loop")

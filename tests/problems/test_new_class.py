@@ -139,6 +139,7 @@ class Tilted(fz.Bilevel):
         return super().value(x, y, batch) + 0.25 * jnp.sum(x)
 
 
+@pytest.mark.slow("a run, its check and its certificate")
 def test_a_class_with_a_lower_level_keeps_its_methods():
     data = fz.ClientData([np.array([[0.0], [1.0]]), np.array([[2.0], [3.0]])])
     problem = Tilted(

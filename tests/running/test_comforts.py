@@ -86,6 +86,7 @@ except KeyboardInterrupt as stop:
 """
 
 
+@pytest.mark.slow("a process that is stopped while it computes")
 def test_ctrl_c_inside_compiled_rounds_keeps_the_result_without_a_checkpoint(start, tmp_path):
     process = start(KEPT, tmp_path)
     assert process.stdout.readline() == "ready\n"
