@@ -50,10 +50,11 @@ coverage: $(READY) ## the lines of src that `make test` runs, other processes in
 
 test-slow: export XLA_FLAGS ?= $(QUICK)
 test-slow: $(READY) ## the tests that say they are slow, and one real Flower federation with a node killed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 test-default: $(READY) ## the three algorithms and the README's example as XLA compiles them for users
-	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_*.py tests/docs/test_readme.py -m "not slow"
+	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_nn.py tests/methods/test_fedrzo_bl.py tests/methods/test_fedrzo_2s.py \
+	  tests/docs/test_readme.py -m "not slow"
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
 	$(BIN)/python -m pytest tests/deploy -m flower
