@@ -198,6 +198,7 @@ def test_a_black_box_upper_loss_has_no_bound_on_the_lower_levels_effect():
     assert any("black box" in note for note in found.notes)
 
 
+@pytest.mark.slow("two more programs")
 def test_an_empty_lower_set_beside_x_is_refused():
     plain = bilevel.direct(2, 2, 2, 3)
     problem = fz.Bilevel(plain.loss_fn, plain.lower_fn, plain.data, plain.x0, plain.y0, lower_data=plain.lower_data,

@@ -271,6 +271,7 @@ rounds = 2
 """
 
 
+@pytest.mark.slow("three runs from a cold start")
 def test_solve_checks_first_and_can_be_told_not_to(tmp_path, capsys):
     file = tmp_path / "toy.py"
     file.write_text(SUM)

@@ -99,6 +99,7 @@ def test_seeds_give_a_list_and_an_interval(call):
     assert " ± " in call(*args)[1]
 
 
+@pytest.mark.slow("a sweep from a cold start")
 def test_variants_are_named_in_json_and_drawn(call, tmp_path):
     out_dir = tmp_path / "new" / "out"
     status, out, err = call("run", "boxes", "--rounds", 2, "--seeds", 2, "--seed", 3, "--out", out_dir, "--json")

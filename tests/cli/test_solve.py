@@ -142,6 +142,7 @@ rounds = 60
 """
 
 
+@pytest.mark.slow("a run of FedRZO_bl from a cold start")
 def test_the_projected_x_is_shown_with_the_y_that_answers_it(call, user_file):
     user_file.write_text(MINIMAX)
     values = [word for value in ("stepsize=0.05", "smoothing=0.1") for word in ("--set", f"method.{value}")]

@@ -75,6 +75,7 @@ def test_the_row_that_a_budget_pays_for_is_read():
     assert read(history, "bytes", {"bytes": 1})["round"] == 2
 
 
+@pytest.mark.slow("a comparison with its searches")
 def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
     """On the quadratic: the budgets are kept, what is drawn is what was run, and gradients win."""
     budget = 20 * 3 * PER_ROUND

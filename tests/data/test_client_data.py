@@ -82,6 +82,7 @@ def test_full_batches_of_unequal_clients(fixed):
         np.testing.assert_allclose(problem.evaluate(x)["loss"], np.mean(expected), rtol=1e-12)
 
 
+@pytest.mark.slow("client by client")
 def test_full_batches_agree_between_engines_and_count_each_clients_size():
     rng = np.random.default_rng(0)
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([rng.normal(size=(s, 2)) for s in SIZES]), np.zeros(2))

@@ -31,10 +31,9 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "gather" else pytest.param(n, marks=pytest.mark.slow("compiles a run twice")) for n in METHODS]
-)
-@pytest.mark.parametrize("size", [None, pytest.param(5, marks=pytest.mark.slow("compiles a run twice"))])
+@pytest.mark.slow("compiles a run twice")
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("size", [None, 5])
 def test_chunks_change_nothing(name, size):
     problem = toys.quadratic(clients=7, dim=5)
     plain, chunks = (

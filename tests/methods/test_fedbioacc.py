@@ -59,6 +59,7 @@ def test_the_closed_form_answer_is_reached():
     np.testing.assert_allclose(state.y, coupled.lower_solution(coupled.ANSWER), atol=1e-12)
 
 
+@pytest.mark.slow("one more program")
 def test_one_batch_at_both_points_takes_the_noise_out():
     """Noise that is the same at both points cancels in the difference: against c = 9, which forgets
     faster, over eight keys, the mean squared error is several times smaller."""

@@ -32,6 +32,7 @@ def test_a_round_is_the_listings():
     np.testing.assert_allclose(result.x, (3 * ends[0] + 5 * ends[1]) / 8, rtol=1e-13)
 
 
+@pytest.mark.slow("two more programs")
 @pytest.mark.parametrize(
     "settings",
     [

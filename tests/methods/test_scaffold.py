@@ -128,6 +128,7 @@ def test_the_bottom_of_clients_that_differ_is_met_where_local_steps_alone_stay_o
     assert distance(fz.LocalSGD(0.03, 10, batch_size="full"), problem, 300) > 0.05
 
 
+@pytest.mark.slow("two more programs")
 def test_decreasing_steps_and_single_precision():
     assert distance(fz.Scaffold(lambda r: 0.3 / (r + 10), lambda r: 2 + r % 3, batch_size="full"), bowls(), 600) < 1e-4
     result = fz.run(fz.Scaffold(0.03, 10, batch_size="full"), bowls("float32"), 300, eval_every=300, progress=False)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quantecon.optimize import lcp_lemke
 
 from fedrzo import InputError, sets, vi
 
@@ -41,6 +40,8 @@ def boxed_affine(M, q, lo, hi):
     """VI(Box, M y + q) as a linear complementarity problem in (y - lo, multipliers of y <= hi), by Lemke's method."""
     eye = np.eye(N)
     big = np.block([[M, eye], [-eye, np.zeros((N, N))]])
+    from quantecon.optimize import lcp_lemke  # here: it takes seconds, and every worker would wait for it
+
     result = lcp_lemke(big, np.concatenate([M @ np.full(N, lo) + q, np.full(N, hi - lo)]))
     assert result.success
     return result.z[:N] + lo
