@@ -130,10 +130,10 @@ def test_ray_gives_the_numbers_of_the_simulation(numbers):
 
 
 @pytest.mark.slow("runs a whole example")
-@pytest.mark.parametrize("name", ["quantile_silos"])  # `make notebooks` executes all
-def test_notebook_shows_its_figure(name, tmp_path):
-    run("-W", "default", EXAMPLES / "build.py", "notebooks", tmp_path, name)
-    cells = json.loads((tmp_path / f"{name}.ipynb").read_text())["cells"]
+def test_a_notebook_shows_its_figure(tmp_path):
+    """One of them; `make notebooks` executes all."""
+    run("-W", "default", EXAMPLES / "build.py", "notebooks", tmp_path, "quantile_silos")
+    cells = json.loads((tmp_path / "quantile_silos.ipynb").read_text())["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     assert not [output for output in outputs if output.get("name") == "stderr"]
     [figure] = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]

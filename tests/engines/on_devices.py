@@ -1,13 +1,8 @@
 """Run by `test_spread.py` in a process of its own, in which the CPU is three devices: it ends with an error, or prints ok."""
 
 import dataclasses
-import os
 
 import jax
-
-if hasattr(os, "sched_setaffinity"):  # a device for each core, whatever this machine has: only then are there pieces
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:3])
-
 import numpy as np
 
 import fedrzo as fz
@@ -21,21 +16,21 @@ METHOD = fz.FedRZOnn(0.02, 0.1, 3)
 PROBLEM = toys.quadratic(clients=7, dim=5)  # they do not divide by 3: two of them step twice
 
 
-def started(*methods, problem=PROBLEM, engine=None):
-    methods = [method.for_cohort(problem, problem.clients) for method in methods]
-    return (engine or Simulation()).start(methods, problem, [jax.random.key(0)] * len(methods), None)
+def started(*methods, engine=None):
+    methods = [method.for_cohort(PROBLEM, PROBLEM.clients) for method in methods]
+    return (engine or Simulation()).start(methods, PROBLEM, [jax.random.key(0)] * len(methods), None)
 
 
-def finished(*methods, **how):
-    session = started(*methods, **how)
+def finished(*methods, engine=None):
+    session = started(*methods, engine=engine)
     session.advance(ROUNDS)
     return session
 
 
-def check(session, *methods, **how):
+def check(session, *methods):
     """Compare with the same runs client by client, on one device."""
     for state, cost, method in zip(session.states(), session.costs(), methods, strict=True):
-        one = finished(method, engine=Loop(), **how)
+        one = finished(method, engine=Loop())
         np.testing.assert_allclose(state.x, one.states()[0].x, rtol=1e-10)
         assert [cost] == one.costs()
 

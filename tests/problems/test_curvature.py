@@ -107,7 +107,6 @@ def steep():
     return problem, fz.run(fz.FedRZObl(0.05, 0.1, 2), problem, 60)
 
 
-@pytest.mark.slow("a long run of FedRZO_bl")
 def test_a_bilevel_run_follows_the_curvature_to_where_x_goes(steep):
     """At x = 6 the lower level is seven times as steep as at x0, where steps of length 1 were right."""
     _, result = steep

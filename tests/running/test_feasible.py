@@ -68,7 +68,6 @@ def test_a_lower_level_is_solved_at_x_feasible_too():
     assert result.loss_feasible == pytest.approx(0.5)
 
 
-@pytest.mark.slow("a sweep with sets")
 def test_a_sweep_is_not_won_by_straying_from_the_sets(sweep):
     at_x = [sweep.values(i, "loss")[:, -1].mean() for i in range(2)]
     projected = [np.mean([by_hand(result.x_feasible) for result in results]) for results in sweep.results]

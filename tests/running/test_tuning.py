@@ -282,7 +282,7 @@ def test_two_stages_are_searched_and_charged_too():
     assert result.history["loss"][-1] < result.history["loss"][0]
 
 
-# Without those that take minutes, which `python benchmarks/stepsizes.py` measures, and without ncsc, whose minima lie 0 to 1.8
+# Without those that take long, which `python benchmarks/stepsizes.py` measures, and without ncsc, whose minima lie 0 to 1.8
 # above the least: which is met is luck.
 LONG = ("relu-digits", "synthetic", "hyper-digits", "cournot", "logistic", "qpec1", "desilva", "direct", "fednest-minimax")
 CHEAP = [name for name in STEPSIZES.CASES if name not in (*LONG, "ncsc")]

@@ -38,10 +38,10 @@ def constants(M):
 
 def boxed_affine(M, q, lo, hi):
     """VI(Box, M y + q) as a linear complementarity problem in (y - lo, multipliers of y <= hi), by Lemke's method."""
-    eye = np.eye(N)
-    big = np.block([[M, eye], [-eye, np.zeros((N, N))]])
     from quantecon.optimize import lcp_lemke  # here: it takes seconds, and every worker would wait for it
 
+    eye = np.eye(N)
+    big = np.block([[M, eye], [-eye, np.zeros((N, N))]])
     result = lcp_lemke(big, np.concatenate([M @ np.full(N, lo) + q, np.full(N, hi - lo)]))
     assert result.success
     return result.z[:N] + lo
