@@ -7,8 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # What the demo needs is installed first; what tests, documentation and the rest need comes on top of it.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
-# Some tests wait for other processes: one worker more than there are cores.
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: help demo report test coverage test-slow test-default test-flower examples notebooks docs lint types format dist check-dist clean
 
@@ -50,12 +49,13 @@ coverage: $(READY) ## the lines of src that `make test` runs, other processes in
 
 test-slow: export XLA_FLAGS ?= $(QUICK)
 test-slow: $(READY) ## the tests that say they are slow, and one real Flower federation with a node killed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --ignore tests/deploy/test_real.py
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/deploy/test_real.py --ignore tests/certificates/test_coverage.py
 	$(BIN)/python -m pytest tests/deploy/test_real.py -m slow # alone: where others are at work, Flower gives up waiting for its own apps
 
-test-default: $(READY) ## the three algorithms and the README's example as XLA compiles them for users
+test-default: $(READY) ## the three algorithms, the README's example and what computes for long, as XLA compiles them for users
 	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_nn.py tests/methods/test_fedrzo_bl.py tests/methods/test_fedrzo_2s.py \
 	  tests/docs/test_readme.py -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/certificates/test_coverage.py
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
 	$(BIN)/python -m pytest tests/deploy -m flower

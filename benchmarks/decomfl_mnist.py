@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 import fedrzo as fz
-from fedrzo.engines.simulation.engine import cohort
+from fedrzo.engines.simulation.rounds import cohort
 from fedrzo.zoo import make
 
 PUBLISHED = {"DeComFL": (0.967, 0.970), "FedAvg": (0.987, 0.989)}

@@ -8,7 +8,7 @@ import numpy as np
 import fedrzo as fz
 from fedrzo.certificates.interval import adaptive, estimate_square
 from fedrzo.certificates.sampling import Sampling
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.engines.simulation.spread import Spread
 from fedrzo.zoo import toys
 
@@ -30,8 +30,8 @@ def sample(problem, x, smoothing, sizes, seed, batch_size="full", numbers=None):
         method = jax.tree.unflatten(structure, [np.full(len(sizes), smoothing), np.array(sizes)])
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(numbers)
         moved = at(problem, x)
-        carry = simulation._start(method, moved, keys, many=True)
-        carry = simulation._advance(method, moved, keys, carry, (0, 1), size=None, spread=Spread(), many=True)
+        carry = simulation.start(method, moved, keys, many=True)
+        carry, _ = simulation.rounds(method, moved, keys, carry, simulation.Span(0, 1), size=None, spread=Spread(), many=True)
         return np.asarray(carry.state.means) + pull(problem, x, smoothing)
 
 

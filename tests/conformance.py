@@ -18,7 +18,7 @@ import pytest
 import fedrzo as fz
 from fedrzo.engines.loop import Loop, LoopSession
 from fedrzo.engines.messages.codec import Message
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.federation.catch_up import as_sent
 from fedrzo.support.pytrees import nbytes
@@ -86,7 +86,7 @@ def state_and_memory_are_arrays_of_stable_structure(case: Case, tmp_path: Any) -
         before = jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(session.carry))
         assert hasattr(session.carry.state, "x")
-        session.advance(2)
+        session.looks(1, 2)  # by the program that a run uses
         assert before == jax.tree.map(lambda a: (a.shape, a.dtype), (session.carry.state, session.carry.memory))
 
 

@@ -13,7 +13,7 @@ from fedrzo.certificates.examine import _lower_notes
 from fedrzo.certificates.inspection import Inspection, Nearest
 from fedrzo.certificates.interval import estimate_square
 from fedrzo.certificates.sampling import sampling_program
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.engines.simulation.compiled import SimulatedFederation
 from fedrzo.engines.simulation.spread import Spread
 from fedrzo.zoo import bilevel, cournot, minimax, toys
@@ -112,10 +112,10 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
     with problem.precision():
         p = sampling_program(problem, ETA, None, None)
         for program in (p, Inspection(p.smoothing, p.batch_size, p.lower, p.constants), Nearest()):
-            start = jax.eval_shape(lambda program=program: simulation._start(program, problem, jax.random.key(0), many=False))
+            start = jax.eval_shape(lambda program=program: simulation.start(program, problem, jax.random.key(0), many=False))
             jax.eval_shape(
-                lambda carry, program=program: simulation._advance(
-                    program, problem, jax.random.key(0), carry, (0, 1), size=None, spread=Spread(), many=False
+                lambda carry, program=program: simulation.rounds(
+                    program, problem, jax.random.key(0), carry, simulation.Span(0, 1), size=None, spread=Spread(), many=False
                 ),
                 start,
             )

@@ -11,7 +11,7 @@ from fedrzo.engines.messages.node import Node
 from fedrzo.engines.messages.receive import FederationError
 from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack, unpack
-from fedrzo.engines.simulation.engine import cohort
+from fedrzo.engines.simulation.rounds import cohort
 from fedrzo.federation.catch_up import Either
 from fedrzo.federation.directions import VERSION
 from fedrzo.federation.protocol import private_key

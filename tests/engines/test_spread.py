@@ -11,7 +11,8 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import zoo
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation.engine import Simulation
+from fedrzo.engines.simulation.rounds import Span, advance
 from fedrzo.zoo import toys
 
 
@@ -38,7 +39,7 @@ def test_chunks_change_nothing(name, size):
     problem = toys.quadratic(clients=7, dim=5)
     plain, chunks = (
         fz.run(METHODS[name], problem, 8, engine=engine, clients_per_round=size, progress=False, eval_every=8)
-        for engine in ("simulation", simulation.Simulation(client_chunk=3))
+        for engine in ("simulation", Simulation(client_chunk=3))
     )
     np.testing.assert_allclose(chunks.x, plain.x, rtol=1e-12, atol=1e-14)
     for column in ("upload_bytes", "download_bytes", "evaluations", "gradients"):
@@ -50,7 +51,7 @@ def test_a_lower_level_in_chunks():
     problem, method = zoo.make("direct"), fz.FedRZObl(0.01, 0.1, 2, 4)
     plain, chunks = (
         fz.run(method, problem, 4, engine=engine, progress=False, eval_every=4)
-        for engine in ("simulation", simulation.Simulation(client_chunk=3))
+        for engine in ("simulation", Simulation(client_chunk=3))
     )
     np.testing.assert_allclose(chunks.x, plain.x, rtol=1e-12, atol=1e-14)
     assert chunks.history.last["lower_steps"] == plain.history.last["lower_steps"]
@@ -61,11 +62,9 @@ def test_memory_grows_with_the_chunk_and_not_with_the_clients():
     def temporary(clients, chunk):
         problem = toys.quadratic(clients=clients, dim=1000)
         with problem.precision():
-            session = simulation.Simulation(client_chunk=chunk).start(
-                [fz.FedRZOnn(0.02, 0.1, 3)], problem, [jax.random.key(0)], None
-            )
-            lowered = simulation.advance("cpu", False).lower(
-                session.method, session.problem, session.key, session.carry, (np.int32(0), np.int32(1)),
+            session = Simulation(client_chunk=chunk).start([fz.FedRZOnn(0.02, 0.1, 3)], problem, [jax.random.key(0)], None)
+            lowered = advance("cpu", False).lower(
+                session.method, session.problem, session.key, session.carry, Span(np.int32(0), np.int32(1)),
                 size=None, spread=session.spread, many=False,
             )  # fmt: skip
             return lowered.compile().memory_analysis().temp_size_in_bytes
@@ -78,4 +77,4 @@ def test_memory_grows_with_the_chunk_and_not_with_the_clients():
 @pytest.mark.parametrize("chunk", [0, -1, 2.0, True, "all"])
 def test_bad_chunks(chunk):
     with pytest.raises(fz.InputError, match="client_chunk: found"):
-        simulation.Simulation(client_chunk=chunk)
+        Simulation(client_chunk=chunk)

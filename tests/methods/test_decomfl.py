@@ -7,7 +7,8 @@ import pytest
 
 import fedrzo as fz
 from conformance import Case, suite
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation.engine import Simulation
+from fedrzo.engines.simulation.rounds import cohort
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots, path_key
 from fedrzo.methods.decomfl import direction
@@ -79,7 +80,7 @@ def test_two_rounds_computed_by_hand(forward):
 
 
 def cohorts(problem, key, rounds, size):
-    return [np.asarray(simulation.cohort(problem, jax.random.key(key), r, size)[0]) for r in range(rounds)]
+    return [np.asarray(cohort(problem, jax.random.key(key), r, size)[0]) for r in range(rounds)]
 
 
 @pytest.mark.parametrize("engine", ["simulation", "loop"])
@@ -129,10 +130,10 @@ def test_what_a_client_rebuilds_is_what_the_server_has(records, stepsize):
     method = fz.DeComFL(stepsize, local_steps=2, directions=2, momentum=0.9, records=records)
     with problem.precision():
         key = jax.random.key(7)
-        session = simulation.Simulation().start([method], problem, [key], 2)
+        session = Simulation().start([method], problem, [key], 2)
         for r in range(15):
             before = jax.tree.map(np.asarray, session.carry.state)
-            ids = np.asarray(simulation.cohort(problem, key, r, 2)[0])
+            ids = np.asarray(cohort(problem, key, r, 2)[0])
             session.advance(1)
             memory = jax.tree.map(np.asarray, session.carry.memory)
             for i in ids:
@@ -146,7 +147,7 @@ def test_local_steps_are_not_kept():
     problem = fz.Nonsmooth(toys.squared_distance, fz.ClientData([np.array([[1.0]]), np.array([[-3.0]])]), np.zeros(1))
     with problem.precision():
         method = fz.DeComFL(0.1, local_steps=2)
-        session = simulation.Simulation().start([method], problem, [jax.random.key(0)], None)
+        session = Simulation().start([method], problem, [jax.random.key(0)], None)
         session.advance(1)
         np.testing.assert_array_equal(session.carry.memory.x, np.zeros((2, 1)))  # round 0 starts at x0, and is not kept
         session.advance(1)

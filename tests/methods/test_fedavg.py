@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import fedrzo as fz
 from conformance import Case, suite
 from fedrzo.data import load
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.problems.curvature import StepConstants
 from fedrzo.zoo import make, toys
 

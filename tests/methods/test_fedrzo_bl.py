@@ -240,7 +240,7 @@ def test_implicit_lipschitz_constants_of_lemma_2():
 
 
 def test_number_of_lower_rounds_may_grow_without_recompiling():
-    from fedrzo.engines.simulation import engine as simulation
+    from fedrzo.engines.simulation import rounds as simulation
 
     problem = quadratic()
     before = simulation.TRACES[0]

@@ -14,7 +14,7 @@ from conformance import Case, suite
 from fedrzo import zoo
 from fedrzo.engines.loop import LoopSession
 from fedrzo.engines.messages.node import Memory
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots
 from fedrzo.methods import by_scalars

@@ -252,7 +252,7 @@ def test_a_run_that_leaves_its_start_for_good_is_lost_though_finite():
 def test_only_who_is_far_and_goes_on_is_lost():
     def looks(points, x0):
         run = Runaway(np.array(x0))
-        return [run.look(np.array(point)) is not None for point in points]
+        return [run.look(float(np.linalg.norm(np.subtract(point, x0)))) is not None for point in points]
 
     away = [[0.0, 1e6 * (1 + i)] for i in range(1, ROWS + 2)]
     assert looks(away, [0.0, 0.0]) == [False] * (ROWS - 1) + [True, True]

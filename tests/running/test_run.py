@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.results.text import confidence_band
 from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.support.columns import COLUMNS

@@ -13,7 +13,7 @@ from fedrzo import zoo
 from fedrzo.cli.main import main
 from fedrzo.engines import Simulation
 from fedrzo.engines.base import Engine
-from fedrzo.engines.simulation import engine as simulation
+from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.results.result import Tuning
 from fedrzo.running import search, tuning
 from fedrzo.running.search import Search

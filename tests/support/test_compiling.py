@@ -9,7 +9,8 @@ from fedrzo.support.compiling import compiler_options
 def test_known_options_are_used(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     compiler_options.cache_clear()
-    assert compiler_options("gpu", True) == {}
+    assert compiler_options("gpu", True) == compiling.GRAPHS
+    assert compiler_options("tpu", True) == {}
     assert compiler_options("cpu", False) == compiling.SUMS
     assert compiler_options("cpu", True) == compiling.SUMS | compiling.WIDE
     jax.jit(lambda x: x + 1, compiler_options=compiler_options("cpu", True))(1.0)

@@ -45,9 +45,9 @@ class Certified(StopRule):
 
     def begin(self, case: Any, engine: Any) -> "Watch":
         """Return the rule at work on one run; refuse what cannot work before the run starts."""
-        if self.every % case.eval_every:
+        if self.every % case.every:
             raise InputError(
-                f"every: found {self.every} with eval_every={case.eval_every}; a certificate needs a row: pass a multiple of it"
+                f"every: found {self.every} with eval_every={case.every}; a certificate needs a row: pass a multiple of it"
             )
         smoothing = self.smoothing if self.smoothing is not None else getattr(case.methods[0], "smoothing", None)
         if smoothing is None:

@@ -68,6 +68,15 @@ class Progress(NamedTuple):
         )
 
 
+class Look(NamedTuple):
+    """What a session shows after a round: all that a row of the history needs."""
+
+    round: int
+    metrics: dict[str, np.ndarray]  # what the problem and the method monitor, by column: an entry for each run
+    costs: list[Cost]  # of each run, cumulative
+    away: float  # how far the first run's x is from x0
+
+
 class Engine(abc.ABC):
     """Where clients are and how they are reached. Two engines give the same iterates, histories and costs."""
 
@@ -93,14 +102,29 @@ class Session(abc.ABC):
     data_at_hand: ClassVar[bool] = True  # as of its engine
     # Whether a checkpoint is due after every round, since clients cannot go back further
     stores_every_round: ClassVar[bool] = False
+    looks_at_once: ClassVar[int] = 1  # how often it can look at a run before it returns
     method: Method  # as prepared; of runs side by side, one whose numbers have an entry for each
     problem: Problem  # what this process knows of it
     round: int = 0  # how many rounds have been run
+    every: int = 0  # rounds between two looks, where that is known beforehand
     events: Sequence[Event] = ()  # what went wrong with clients, earlier sittings of a resumed run included
 
     @abc.abstractmethod
     def advance(self, rounds: int) -> None:
         """Run some more rounds; in how many pieces does not matter. Once a run has failed, its state stays as it is."""
+
+    def looks(self, every: int, count: int) -> list[Look]:
+        """Run so many rounds so many times, and return what is seen after each; an engine may do all at once."""
+        found = []
+        for _ in range(count):
+            self.advance(every)
+            found.append(self.look())
+        return found
+
+    def look(self) -> Look:
+        """Return what is seen now."""
+        away = float(np.linalg.norm(self.progress()[0].x_good - np.asarray(self.problem.x0, float)))
+        return Look(self.round, self.evaluate(), self.costs(), away)
 
     @abc.abstractmethod
     def evaluate(self) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedrzo.data.client_data import Whole
 from fedrzo.errors import InputError
@@ -179,17 +180,24 @@ def take_steps(
         more = () if also is None else (also(step_key),)
         return client.draw(step_key, batch_size), *more
 
-    def several(block: Any, carry: PyTree) -> PyTree:
-        first = block * AHEAD
-        drawn = jax.vmap(draw)(first + jnp.arange(AHEAD))
+    def several(first: Any, ahead: int, steps: Any, carry: PyTree) -> PyTree:
+        drawn = jax.vmap(draw)(first + jnp.arange(ahead))
 
         def one(j: Any, carry: PyTree) -> PyTree:
             samples, *more = index(drawn, j)
             return step(first + j, client.batch(samples, batch_size) if whole is None else whole, *more, carry)
 
-        return jax.lax.fori_loop(0, jnp.minimum(AHEAD, count - first), one, carry)
+        return jax.lax.fori_loop(0, steps, one, carry)
 
-    return jax.lax.fori_loop(0, (count + AHEAD - 1) // AHEAD, several, carry)
+    if isinstance(count, int | np.integer):  # known when compiled: so are all loops, and none are drawn in vain
+        blocks, rest = divmod(int(count), AHEAD)
+        carry = jax.lax.fori_loop(0, blocks, lambda block, carry: several(block * AHEAD, AHEAD, AHEAD, carry), carry)
+        return several(blocks * AHEAD, rest, rest, carry) if rest else carry
+
+    def block(b: Any, carry: PyTree) -> PyTree:
+        return several(b * AHEAD, AHEAD, jnp.minimum(AHEAD, count - b * AHEAD), carry)
+
+    return jax.lax.fori_loop(0, (count + AHEAD - 1) // AHEAD, block, carry)
 
 
 def take_coded_steps(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from fedrzo.running.loggers import Row
 from fedrzo.support.arguments import check_row_function, kind
 from fedrzo.support.pytrees import fingerprint
 
+ROWS = 200  # of a history, at most, besides the first, where the user does not say how many rounds lie between two
+
 
 def tuned(method: Method, tuning: Tuning | None) -> Method:
     """Return a method with the stepsize that was found for it, if one was."""
@@ -36,10 +39,11 @@ class Case:
     keys: list[jax.Array]
     rounds: int
     clients_per_round: int | None
-    eval_every: int
+    eval_every: int | None
     stop: Callable[[Row], bool] | StopRule | None = None
     tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
     estimating: list[int] = dataclasses.field(default_factory=list)  # gradients that constants took; likewise
+    every: int = 1  # rounds between two rows; likewise
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -51,6 +55,8 @@ class Case:
             captures.notice(functions(method))
         for name, low in (("rounds", 0), ("eval_every", 1)):
             value = getattr(self, name)
+            if name == "eval_every" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
                 raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
         if self.stop is not None and not isinstance(self.stop, StopRule):
@@ -64,6 +70,13 @@ class Case:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
             raise InputError(f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are")
 
+    def choose_rows(self, stored: dict[str, Any] | None) -> None:
+        """Say how many rounds lie between two rows where the user did not: as in the stored part of the run, if there is one."""
+        apart = 1 << max(0, math.ceil(math.log2(max(1, self.rounds) / ROWS)))
+        if isinstance(self.stop, StopRule):
+            apart = math.gcd(apart, self.stop.every)  # it looks at rows only
+        self.every = self.eval_every or (apart if stored is None else stored["eval_every"])
+
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
@@ -75,7 +88,7 @@ class Case:
             "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
             "clients_per_round": self.clients_per_round,
-            "eval_every": self.eval_every,
+            "eval_every": int(self.every),
             # A certificate adds columns and is part of what is computed; what another stop does cannot be stored.
             "stop": repr(self.stop) if isinstance(self.stop, StopRule) else None,
         }
@@ -90,7 +103,7 @@ class Case:
             "rounds": int(self.rounds),
             "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
             "engine": engine,
-            "eval_every": int(self.eval_every),
+            "eval_every": int(self.every),
             **size,
             **({} if tuning is None else {"tuning": tuning.to_dict()}),
         }
@@ -115,6 +128,8 @@ class StopRule(abc.ABC):
 
     It has columns of its own and is part of what is computed, so that its `repr` tells one run from another.
     """
+
+    every: int  # rounds between two looks
 
     @abc.abstractmethod
     def begin(self, case: Case, engine: Engine) -> Watch:

@@ -32,7 +32,7 @@ class Task:
     rounds: int
     seed: int = 0
     clients_per_round: int | None = None
-    eval_every: int = 1
+    eval_every: int | None = None
     engine: str | Engine = "simulation"
 
     def __post_init__(self) -> None:

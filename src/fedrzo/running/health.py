@@ -117,14 +117,13 @@ class Runaway:
     """Tells a run that has left its start, x0, for good, while its numbers may still be finite."""
 
     def __init__(self, x0: Any) -> None:
-        self.x0 = np.asarray(x0, float)
-        self.limit = LEFT * max(1.0, float(np.linalg.norm(self.x0)))
+        self.limit = LEFT * max(1.0, float(np.linalg.norm(np.asarray(x0, float))))
         self.distance = 0.0
         self.rows = 0  # in a row, each beyond the limit and farther away than the one before
 
-    def look(self, x: Any) -> str | None:
-        """Take x of one more row of the history; say what is wrong with the run, if something is."""
-        before, self.distance = self.distance, float(np.linalg.norm(np.asarray(x, float) - self.x0))
+    def look(self, distance: float) -> str | None:
+        """Take the distance of x from x0 in one more row of the history; say what is wrong with the run, if something is."""
+        before, self.distance = self.distance, distance
         self.rows = self.rows + 1 if self.distance > max(self.limit, before) else 0
         if self.rows < ROWS:
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.base import Session
+from fedrzo.engines.base import Look, Session
 from fedrzo.errors import CheckpointError, DivergedError, InputError
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
@@ -19,6 +19,7 @@ from fedrzo.running.interrupt import Interrupt
 from fedrzo.running.loggers import Row, Sink
 from fedrzo.running.progress import Bar
 
+PATIENCE = 0.2  # seconds for which rounds are run at a time: so long the bar stands still, and Ctrl-C waits
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
@@ -39,7 +40,8 @@ class Job:
         self.doubts: list[str] = []  # what speaks against the end of the run
         self.before = 0.0  # seconds of earlier sittings
         self.stored = -math.inf
-        self.chunk_seconds: list[float] = []
+        self.round_seconds: list[float] = []  # of what was run at a time, for each of its rounds
+        self.at_once = 1  # rounds that are run at a time
         self.whole = False  # whether session and histories belong together, so that they can be stored
 
     @property
@@ -64,7 +66,7 @@ class Job:
         self.session.restore(stored.arrays, stored.round)
         self.session.recall(stored.notes)
         self.histories, self.whole = [History(columns) for columns in stored.histories], True
-        if stored.round % self.case.eval_every and stored.round < self.case.rounds:
+        if stored.round % self.case.every and stored.round < self.case.rounds:
             for history in self.histories:
                 if history.last["round"] == stored.round:
                     history.drop_last()  # a shorter run's last row; a straight run has none there
@@ -74,7 +76,7 @@ class Job:
 
     def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
         """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
-        for name, values in self.session.evaluate().items():
+        for name, values in self.session.look().metrics.items():
             for history, value in zip(histories, values, strict=True):
                 if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
                     raise CheckpointError(
@@ -97,68 +99,89 @@ class Job:
             raise self._interrupted()
 
     def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
-        rounds, every, stop = self.case.rounds, self.case.eval_every, self.case.stop
+        rounds, every, stop = self.case.rounds, self.case.every, self.case.stop
         at = self.session.round
         if len(self.histories[0]) == 0:
-            self._append_rows()
+            self._append_rows(self.session.look(), self.seconds)
             if not math.isfinite(loss := self.histories[0].last["loss"]):  # one sample of one client was tried before
                 raise InputError(
                     f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
                 )
         elif self.histories[0].last["round"] != at and (at % every == 0 or at == rounds):
-            self._append_rows()  # the run ended after this round was stored, but before its row was
+            # the run ended after this round was stored, but before its row was
+            self._append_rows(self.session.look(), self.seconds)
         bar.show(self.session.round, self.histories[0].last)
         while self.session.round < rounds and not interrupt.asked and not (self.watch is not None and self.watch.done):
-            self._chunk(min(every - self.session.round % every, rounds - self.session.round), interrupt)
+            self._some_rounds(interrupt)
             bar.show(self.session.round, self.histories[0].last)
-            if stop is not None and not isinstance(stop, StopRule) and stop(self.histories[0].last):
+            if stop is not None and not isinstance(stop, StopRule) and self._has_row and stop(self.histories[0].last):
                 break
+        if not self._has_row:
+            self._append_rows(self.session.look(), self.seconds)  # interrupted on the way; a resumed run drops it
 
-    def _chunk(self, rounds: int, interrupt: Interrupt) -> None:
-        start = time.perf_counter()
+    @property
+    def _has_row(self) -> bool:
+        return self.histories[0].last["round"] == self.session.round
+
+    def _some_rounds(self, interrupt: Interrupt) -> None:
+        """Run as many rounds as nobody minds waiting for: to the next row of the history, part of the way, or to several rows."""
+        at, every, start = self.session.round, self.case.every, time.perf_counter()
+        rounds, looks = min(every - at % every, self.case.rounds - at), []
         self.whole = False
-        every_round = self.session.stores_every_round
-        stride = 1 if every_round else rounds
-        for _ in range(0, rounds, stride):
-            self.session.advance(stride)
-            # A sweep goes on, since its other settings may be well.
-            if self.single and (found := failure(self.session.method, self.session)) is not None:
-                raise self._diverged(found)
-            if every_round:
-                self.store()
-                if interrupt.asked:
-                    break
-        self.chunk_seconds.append(time.perf_counter() - start)
-        self._append_rows()
-        self._raise_runaway()
-        if every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
+        if self.session.stores_every_round:
+            looks = self._stored_rounds(rounds, interrupt)
+        elif self.at_once < rounds:
+            self.session.advance(self.at_once)
+        else:
+            alone = rounds < every or self.case.stop is not None or bool(self.log)
+            rows = 1 if alone else min(self.at_once // every, (self.case.rounds - at) // every, self.session.looks_at_once)
+            looks = self.session.looks(rounds, rows)
+        # A sweep goes on, since its other settings may be well.
+        if self.single and (found := failure(self.session.method, self.session)) is not None:
+            raise self._diverged(found)
+        done, now = self.session.round - at, self.seconds
+        pace = (time.perf_counter() - start) / done
+        self.round_seconds.append(pace)
+        self.at_once = max(1, min(4 * done, int(PATIENCE / pace)))
+        for look in looks:
+            self._append_rows(look, now - pace * (self.session.round - look.round))
+        self.whole = True
+        if self.session.stores_every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
             self.store()
 
-    def _append_rows(self) -> None:
-        metrics, costs, seconds = self.session.evaluate(), self.session.costs(), self.seconds
-        for i, (history, cost) in enumerate(zip(self.histories, costs, strict=True)):
+    def _stored_rounds(self, rounds: int, interrupt: Interrupt) -> list[Look]:
+        """Run rounds one by one, each with a checkpoint, since clients cannot go back further."""
+        for _ in range(rounds):
+            self.session.advance(1)
+            if self.single and failure(self.session.method, self.session) is not None:
+                break
+            self.store()
+            if interrupt.asked:
+                break
+        return [self.session.look()]
+
+    def _append_rows(self, look: Look, seconds: float) -> None:
+        """Append a row to each history; stop a single run whose x goes away for good, or whose lower level stays unsolved."""
+        for i, (history, cost) in enumerate(zip(self.histories, look.costs, strict=True)):
             cost = cost.plus(gradients=self.case.estimating[i])
             tuning = self.case.tunings[i]
-            if tuning is not None and self.session.round > 0:  # row 0 is the start, which nothing was spent on
+            if tuning is not None and look.round > 0:  # row 0 is the start, which nothing was spent on
                 cost = cost.plus(**tuning.cost._asdict())
-            row: Row = {"round": self.session.round, **cost._asdict(), "seconds": seconds}
+            row: Row = {"round": look.round, **cost._asdict(), "seconds": seconds}
             row |= self.session.columns()
-            row |= {name: float(values[i]) for name, values in metrics.items()}
+            row |= {name: float(values[i]) for name, values in look.metrics.items()}
             if self.watch is not None:
-                row |= self.watch.columns(self.session.round, self.session.states()[0].x)
+                row |= self.watch.columns(look.round, self.session.states()[0].x)
             history.append(row)
-        self.whole = True
+        self.whole = look.round == self.session.round
         for sink in self.log:
             sink(self.histories[0].last)
-
-    def _raise_runaway(self) -> None:
-        """Stop a single run whose x goes away for good, though finite, or whose lower level is not solved, row after row."""
-        if not self.single:
+        if not self.single or look.round == 0:
             return
-        found = self.runaway.look(self.session.progress()[0].x_good)
+        found = self.runaway.look(look.away)
         found = found or unsolved(self.case.methods[0], self.histories[0])
         if found is not None:
-            raise self._diverged(f"stopped after round {self.session.round - 1}: {found}")
+            raise self._diverged(f"stopped after round {look.round - 1}: {found}")
 
     def _diverged(self, found: str) -> DivergedError:
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
@@ -202,7 +225,7 @@ class Job:
         problem = self.case.problem
         unravel = problem.layout.unravel
         events = [list(event) for event in self.session.events]
-        first, *later = self.chunk_seconds or [0.0]
+        first, *later = self.round_seconds or [0.0]
         compiling = max(0.0, first - float(np.median(later))) if later else first
         states, records, found = self.session.states(), self.session.progress(), []
         points = np.stack([state.x for state in states])

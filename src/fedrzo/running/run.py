@@ -21,7 +21,7 @@ from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.results.result import Result
 from fedrzo.results.sweep import Sweep
 from fedrzo.running.case import Case, StopRule, tuned
-from fedrzo.running.checkpoint import refuse_stored
+from fedrzo.running.checkpoint import Checkpoint, refuse_stored
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.job import Job
 from fedrzo.running.loggers import Row, Sink, logging
@@ -43,7 +43,7 @@ def run(
     key: int | jax.Array = 0,
     engine: str | Engine = "simulation",
     clients_per_round: int | None = None,
-    eval_every: int = 1,
+    eval_every: int | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -59,7 +59,8 @@ def run(
         key: a seed, or a JAX key. Equal keys give equal results; a short run is a prefix of a long one.
         engine: `"simulation"`, `"loop"`, `"ray"`, or an engine object such as `fz.engines.Ray(...)`; see docs/engines.md.
         clients_per_round: how many clients, drawn anew each round, take part; all if not given.
-        eval_every: rounds between two rows of the history.
+        eval_every: rounds between two rows of the history; if not given, the smallest power of two that makes at most 200 rows of
+            the rounds (a run that is resumed keeps its own).
         progress: show on standard error how far the run is and the time left: a bar in terminals and notebooks. Elsewhere it
             is silent, unless True is given: then a line comes every half minute. False is silent everywhere.
         checkpoint: a folder to store the run in as it goes. One that holds a run is refused, unless `resume` is True.
@@ -90,7 +91,7 @@ def sweep(
     seeds: int | list[int] = 5,
     *,
     clients_per_round: int | None = None,
-    eval_every: int = 1,
+    eval_every: int | None = None,
     progress: bool | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -142,6 +143,8 @@ def _run(
         check_writable(folder, "checkpoint")
         if not resume:
             refuse_stored(folder, "checkpoint", "resume=True")
+    stored = Checkpoint.read(folder) if resume and folder is not None else None
+    case.choose_rows(None if stored is None else stored.identity)
     shown = is_wanted(progress)
     warn_of_idle_gpu()
     warn_of_long_steps(case.methods, case.problem, case.rounds)
@@ -162,6 +165,7 @@ def _run(
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
+        session.every = case.every
         try:
             job = Job(case, session, folder, log, watch, began)  # a search for a stepsize takes time too
             if resume and folder is not None:

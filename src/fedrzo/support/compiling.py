@@ -1,4 +1,4 @@
-"""How runs are compiled on a CPU: options of XLA, and what it is to compute as it stands. What each gives is in docs/speed.md."""
+"""How runs are compiled: options of XLA, and what it is to compute as it stands. What each gives is in docs/speed.md."""
 
 import functools
 import os
@@ -12,16 +12,15 @@ PyTree = Any
 LONG = 1024  # entries of x from which on directions take most of the time
 # Sums are left to the compiler: the library that XLA else calls for them takes longer to start than they take.
 SUMS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"}
+GRAPHS = {"xla_gpu_graph_min_graph_size": 1}  # also a few kernels are launched together, in a graph
 WIDE = {"xla_cpu_prefer_vector_width": 512}  # for long rows of integers; where loops are short it is slower
 
 
 @functools.cache
 def compiler_options(platform: str, long: bool) -> dict[str, Any]:
     """Return the options for a platform: those that this JAX knows, and that the user has not set in XLA_FLAGS."""
-    if platform != "cpu":
-        return {}
     flags = os.environ.get("XLA_FLAGS", "")
-    wanted = SUMS | WIDE if long else SUMS
+    wanted = {"cpu": SUMS | WIDE if long else SUMS, "gpu": GRAPHS}.get(platform, {})
     return {name: value for name, value in wanted.items() if name not in flags and _known(name, value)}
 
 

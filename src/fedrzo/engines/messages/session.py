@@ -15,7 +15,7 @@ from fedrzo.engines.messages.node import execute
 from fedrzo.engines.messages.receive import Intake, Rules
 from fedrzo.engines.messages.wire import named_tuples
 from fedrzo.engines.simulation.compiled import Tally, halves, initial_memory
-from fedrzo.engines.simulation.engine import Carry, cohort, evaluate
+from fedrzo.engines.simulation.rounds import Carry, cohort, evaluate
 from fedrzo.federation.protocol import Cost, PyTree, Reply, Roots
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
@@ -132,7 +132,7 @@ class MessageSession(Session):
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what the problem monitors."""
-        row = evaluate(self.method, self.problem, self.state, many=False)
+        row = evaluate(self.method, self.problem, self.state)
         return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
     def columns(self) -> dict[str, int]:
