@@ -8,6 +8,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# Tests start many processes. Where this is set, as in many containers, each would compile anew all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo report test coverage test-slow test-default test-flower examples notebooks docs lint types format dist check-dist clean
 

@@ -115,6 +115,7 @@ def looking(
 ) -> tuple[Carry, PyTree]:  # fmt: skip
     """Run rounds with a look after every so many; at the start, where there are none to run."""
 
+    @jax.jit  # so that it is traced once: for its shapes, and where it is taken
     def look(carry: Carry) -> PyTree:
         away = jnp.linalg.norm(carry.progress.x_good - jnp.asarray(problem.x0))
         return monitor(method, problem, carry.state), carry.tally, away
