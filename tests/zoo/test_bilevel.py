@@ -58,7 +58,7 @@ def test_hyper_parameters_lower_level_is_regularised_logistic_regression():
     x = np.array([0.02, 0.1, 0.05, 0.3, 0.03])
     problem = hyper()
     with problem.precision():
-        y = problem.lower_solution(x)
+        y = problem.lower_solutions(x[None])[0]
     np.testing.assert_allclose(y, logistic_fit(problem, x), atol=1e-5)
     held, used = problem.data, problem.lower_data
     assert used.samples == 5 * 20

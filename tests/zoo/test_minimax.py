@@ -16,7 +16,7 @@ def test_phi_and_its_gradient_are_those_of_the_monitor():
     for x in rng.normal(size=(4, 5)) * 2:
         with problem.precision():
             row = jax.jit(problem.evaluate)(x)
-            y = problem.lower_solution(x)
+            [y] = problem.lower_solutions(x[None])
         np.testing.assert_allclose(row["loss"], minimax.phi(problem, x), rtol=1e-9)
         np.testing.assert_allclose(row["test_loss"], minimax.phi(problem, x), rtol=1e-9)
         np.testing.assert_allclose(y, minimax.best_y(problem, x), atol=1e-9)
@@ -43,7 +43,7 @@ def test_fednests_saddle_point_is_a_saddle_point(centred):
     np.testing.assert_allclose(np.mean(t[:, None] * y + 0.1 * x, axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(np.mean(-y - b + t[:, None] * x, axis=0), 0, atol=1e-12)
     assert (np.linalg.norm(x) < 1e-12) == centred
-    np.testing.assert_allclose(problem.lower_solution(x), y, atol=1e-9)
+    np.testing.assert_allclose(problem.lower_solutions(x[None])[0], y, atol=1e-9)
 
 
 def test_fednests_draws_are_those_of_the_sheet():

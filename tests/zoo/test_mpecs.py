@@ -29,7 +29,7 @@ def check(name):
     with np.errstate(all="ignore"):
         found = solve(entry)
     assert found["gap"] <= 1e-2, found
-    assert found["infeasibility"] <= 10 * entry.smoothing
+    assert found["infeasibility"] <= 10 * entry.method.smoothing
     return found
 
 

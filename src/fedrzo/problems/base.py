@@ -21,7 +21,7 @@ from fedrzo.problems.captures import notice
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
 from fedrzo.problems.monitor import CLIENTS_AT_A_TIME, mean_loss
 from fedrzo.problems.questions import Questions
-from fedrzo.support.arguments import check_function, check_functions
+from fedrzo.support.arguments import check_function, kind
 from fedrzo.support.columns import taken
 from fedrzo.support.pytrees import register, replaced
 
@@ -30,7 +30,9 @@ INSIDE = 1e-5  # distances below this count as inside a set: iterative projectio
 
 def columns(functions: Any, argument: str, beside: tuple[tuple[str, Callable], ...] = ()) -> tuple[tuple[str, Callable], ...]:
     """Return functions with their names, each of which is to be a column of the history, or say why one cannot be."""
-    found = check_functions(functions, argument)
+    if functions is not None and not isinstance(functions, Mapping):
+        raise InputError(f"{argument}: found {kind(functions)}; pass a dictionary of functions by name")
+    found = tuple((name, check_function(function, f"{argument}: {name}")) for name, function in (functions or {}).items())
     if names := sorted(name for name, _ in found if taken(name) or name in dict(beside)):
         raise InputError(f"{argument}: found {names[0]!r}, a column that the history has already; pass another name")
     return found
@@ -166,10 +168,6 @@ class Problem(Questions):
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
         """Return an accurate lower-level solution for each row, where the problem has one lower level for all scenarios."""
         return [None] * len(points)
-
-    def lower_solution(self, x: jax.Array) -> PyTree:
-        """Return the same at one flat x."""
-        return self.lower_solutions(np.asarray(x)[None])[0]
 
     def worst_distance(self, x: jax.Array) -> jax.Array:
         """Return the largest distance from x to a client's set."""

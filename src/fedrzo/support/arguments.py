@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -37,7 +37,9 @@ def checked_signature(**instead: str) -> Callable[[Callable[P, T]], Callable[P, 
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            owner = _owner(function, args[0]) if bound else function.__name__
+            owner = function.__name__
+            if bound:  # as a user wrote it: a class, or one of its class methods
+                owner = f"{args[0].__name__}.{owner}" if isinstance(args[0], type) else type(args[0]).__name__
             for name in instead.keys() & kwargs.keys():
                 raise SignatureError(f"{name}: {owner} has no such argument; did you mean {instead[name]!r}?")
             check_fit(owner, signature, args[bound:], kwargs)
@@ -46,11 +48,6 @@ def checked_signature(**instead: str) -> Callable[[Callable[P, T]], Callable[P, 
         return checked
 
     return decorate
-
-
-def _owner(function: Callable, of: Any) -> str:
-    """Return what is called, as a user wrote it: a class, or one of its class methods."""
-    return f"{of.__name__}.{function.__name__}" if isinstance(of, type) else type(of).__name__
 
 
 def check_fit(owner: str, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -81,13 +78,6 @@ def check_function(value: Any, argument: str) -> Callable:
     if not callable(value):
         raise InputError(f"{argument}: found {kind(value)}, which cannot be called; pass a function")
     return value
-
-
-def check_functions(value: Any, argument: str) -> tuple[tuple[str, Callable], ...]:
-    """Return functions with their names, or say what was found in place of a mapping from names to functions."""
-    if value is not None and not isinstance(value, Mapping):
-        raise InputError(f"{argument}: found {kind(value)}; pass a dictionary of functions by name")
-    return tuple((name, check_function(function, f"{argument}: {name}")) for name, function in (value or {}).items())
 
 
 def check_row_function(value: Any, argument: str) -> Callable:

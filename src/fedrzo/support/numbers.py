@@ -1,5 +1,6 @@
 """Checks of numbers that a user passes: positive ones, whole ones, and functions of the round that return them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,26 +17,6 @@ def check_counts(**values: Any) -> None:
     for argument, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"{argument}: found {value!r}; pass a whole number of at least 1")
-
-
-def positive(value: Any, argument: str) -> Any:
-    """Return a positive number as a float; a function of the round is tried, a traced value left alone."""
-    return _number(value, argument, whole=False, schedule=True)
-
-
-def constant(value: Any, argument: str) -> Any:
-    """Return a positive number that stays the same in all rounds."""
-    return _number(value, argument, whole=False, schedule=False)
-
-
-def count(value: Any, argument: str) -> Any:
-    """Return a whole number of at least one; a function of the round is tried, a traced value left alone."""
-    return _number(value, argument, whole=True, schedule=True)
-
-
-def whole(value: Any, argument: str) -> Any:
-    """Return a whole number of at least one that stays the same in all rounds."""
-    return _number(value, argument, whole=True, schedule=False)
 
 
 def _number(value: Any, argument: str, whole: bool, schedule: bool) -> Any:
@@ -63,3 +44,11 @@ def _check_schedule(schedule: Callable, argument: str, whole: bool, wanted: str)
         if value.shape != () or wrong_kind or not value > 0 or not np.isfinite(value):
             raise InputError(f"{argument}: its value in round {r} is {value} ({value.dtype}); it must return {wanted}")
     return schedule
+
+
+# Checks of a field or an argument. Each returns the number, as a float or an int; a traced value is left alone, a function of the
+# round is tried where it may be one.
+positive = functools.partial(_number, whole=False, schedule=True)  # a positive number, or a function that returns such numbers
+constant = functools.partial(_number, whole=False, schedule=False)  # a positive number that stays the same in all rounds
+count = functools.partial(_number, whole=True, schedule=True)  # a whole number of at least one, or such a function
+whole = functools.partial(_number, whole=True, schedule=False)  # a whole number of at least one, the same in all rounds
