@@ -10,7 +10,7 @@ from fedrzo.data.client_data import Sampler
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.mistakes import IGNORED, ignores_key
-from fedrzo.theory.estimates import Estimates, Interval, ball, estimate
+from fedrzo.theory.estimates import Interval, ball, estimate
 
 UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
 POINTS = 8  # around x0, at which Y is looked at
@@ -61,7 +61,7 @@ def sets(problem: Problem, method: Method) -> list[Finding]:
     found = []
     if not problem.sets.free:
         shared = "one set for all clients" if problem.sets.identical else f"{problem.clients} private sets"
-        found.append(Finding(OK, "constraint", f"{shared}; they have a point in common", {"kinds": problem.sets.kinds}))
+        found.append(Finding(OK, "constraint", f"{shared}; they have a point in common", {"kinds": len(problem.sets.groups)}))
     if problem.lower_constrained:
         found.append(_lower_set(problem, float(getattr(method, "smoothing", 0.01))))
     return found
@@ -86,23 +86,18 @@ def steepness(problem: Problem, key: int) -> list[Finding]:
     if problem.lower_blackbox:
         text = "a black box has no Hessian to measure; give modulus and smoothness if you know them"
         return [Finding(OK, "lower", text)]
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as warned:
         points = LOWER_POINTS if problem.hierarchical else SLOPE_POINTS
         found = estimate(problem.without_constants(), radius=RADIUS, points=points, key=key, warn=False)
-    findings = [_slope(found, problem)]
+    low, high = found.lipschitz
+    of = "the loss with its lower solutions" if problem.hierarchical else "the loss"
+    text = f"slopes of {of} reach {low:.3g} to {high:.3g} within {RADIUS:g} of x0 (an estimate from samples)"
+    findings = [Finding(OK, "lipschitz", text, {"low": low, "high": high})]
     if warned:  # said once for each point that was looked at; once is enough
         return [*findings, Finding.of_message(NOTE, str(warned[0].message), "lower")]
     if found.modulus is None or found.smoothness is None or found.modulus.high <= 0:
         return findings  # that a map is not strongly monotone has been said by the look at the lower level
     return findings + _lower(problem, found.modulus, found.smoothness)
-
-
-def _slope(found: Estimates, problem: Problem) -> Finding:
-    low, high = found.lipschitz
-    of = "the loss with its lower solutions" if problem.hierarchical else "the loss"
-    text = f"slopes of {of} reach {low:.3g} to {high:.3g} within {RADIUS:g} of x0 (an estimate from samples)"
-    return Finding(OK, "lipschitz", text, {"low": low, "high": high})
 
 
 def _lower(problem: Problem, modulus: Interval, smoothness: Interval) -> list[Finding]:

@@ -11,7 +11,7 @@ from fedrzo.federation.client import Client
 from fedrzo.problems.base import Problem
 from fedrzo.sets.base import Pytree
 from fedrzo.sets.basic import Reals
-from fedrzo.sets.family import SetFamily, stack_sets
+from fedrzo.sets.family import stack_sets
 from fedrzo.support.pytrees import nbytes
 
 KEPT = 64  # rounds on record, at most
@@ -81,23 +81,11 @@ def plan_for(communication: str, problem: Problem, participants: int, steps: Any
         warn(f"communication: the sets of clients {who} are private; these clients send vectors")
     if communication == "auto" and (not known.any() or steps * slopes >= problem.dim):
         return None
-    sets = _public(problem.sets, known)
+    sets = problem.sets
+    if len(private):  # without theirs: a plan goes wherever its method goes
+        sets = stack_sets([sets.of(i) if known[i] else Reals() for i in range(problem.clients)])
     plan = ScalarPlan(None if sets.free else sets, int(steps), slopes, participants, 0)
     if len(private):
         return plan
     fewer = (problem.dim * problem.dtype.itemsize - 1) // nbytes(RoundRecord.empty(plan, problem.dtype))
     return dataclasses.replace(plan, kept=min(KEPT, fewer))
-
-
-def _public(sets: SetFamily, known: np.ndarray) -> SetFamily:
-    """Return the clients' sets without the private ones: a plan goes wherever its method goes."""
-    if known.all():
-        return sets
-
-    def one(i: int) -> Any:
-        if not known[i]:
-            return Reals()
-        group = sets.groups[0 if sets.identical else sets.kind[i]]
-        return group if sets.identical else jax.tree.map(lambda leaf: np.asarray(leaf)[sets.place[i]], group)
-
-    return stack_sets([one(i) for i in range(len(known))])

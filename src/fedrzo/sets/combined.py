@@ -77,10 +77,7 @@ class Members(Pytree):
         return lax.switch(i, [lambda member=member: member._project(x) for member in self.sets])
 
 
-@jax.jit
-def alternate_between(members: Members, x: Array) -> tuple[Array, Array]:
-    """Return the projection of x onto the intersection, by alternating projections, and a bound of its error."""
-    return alternate(members, len(members.sets), x)
+alternate_between = jax.jit(alternate, static_argnums=1)  # so that a call outside compiled code compiles once, not each time
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -121,7 +118,7 @@ class Intersection(Set):
         if found is not None:
             return found
         members = jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), folded(self.sets, x.shape[0]))
-        return alternate_between(Members(members), x)
+        return alternate_between(Members(members), len(members), x)
 
     def _violation(self, x: Array) -> Array:
         return jnp.max(jnp.stack([member.violation(x) for member in self.sets]))

@@ -41,29 +41,21 @@ class SetFamily(Pytree):
     public: Any = None  # for each client, whether the server may know its set; None if it may know none
 
     @property
-    def kinds(self) -> int:
-        """How many kinds of sets there are, up to their numbers."""
-        return len(self.groups)
-
-    @property
     def free(self) -> bool:
         """Whether no client has a constraint."""
         return all(isinstance(group, Reals) for group in self.groups)
 
+    def of(self, client: int) -> Set:
+        """Return the set of one client."""
+        if self.identical:
+            return self.groups[0]
+        place = self.place[client]
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[place], self.groups[self.kind[client]])
+
     def part(self, clients: Sequence[int]) -> "SetFamily":
         """Return the sets of some clients alone, in that order."""
         public = None if self.public is None else np.asarray(self.public)[list(clients)]
-        if self.identical:
-            return replace(self, public=public)
-        kind, place = np.asarray(self.kind)[list(clients)], np.asarray(self.place)[list(clients)]
-        used = np.unique(kind)
-        groups, places = [], np.zeros_like(place)
-        for group in used:
-            own = kind == group
-            groups.append(jax.tree.map(lambda leaf, own=own: np.asarray(leaf)[place[own]], self.groups[group]))
-            places[own] = np.arange(own.sum())
-        kinds = np.searchsorted(used, kind).astype(kind.dtype)
-        return SetFamily(tuple(groups), kinds, places, identical=False, public=public)
+        return replace(stack_sets([self.of(i) for i in clients]), public=public)
 
     def known(self, client: Any) -> Any:
         """Tell whether the server knows a client's set: there is none, or it was declared public."""
