@@ -20,7 +20,7 @@ from fedrzo.engines.loop import Loop, LoopSession
 from fedrzo.engines.messages.codec import Message
 from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.engines.simulation.engine import Simulation
-from fedrzo.federation.catch_up import as_sent
+from fedrzo.federation.catch_up import Missed, as_sent
 from fedrzo.support.pytrees import nbytes
 
 
@@ -131,7 +131,9 @@ def counted_bytes_are_the_bytes_that_crossed(case: Case, tmp_path: Any) -> None:
 
     def weigh_down(self: LoopSession, message: Message, ids: Any) -> Message:
         message = addressed(self, message, ids)
-        weighed["down"] += sum(np.asarray(leaf).nbytes for i in ids for leaf in jax.tree.leaves(message.sent(int(i))))
+        arrays = (() if message.keep is None else message.keep.travels) + message.arrays
+        sent = [value.of(int(i)).sent() if isinstance(value, Missed) else value for i in ids for value in arrays]
+        weighed["down"] += sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(sent))
         return message
 
     def weigh_up(self: LoopSession, message: Message, ids: Any) -> Any:

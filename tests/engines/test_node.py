@@ -200,7 +200,6 @@ def test_scaffolds_clients_go_on_exactly_in_new_processes():
 
 def test_what_holds_nothing_is_always_there():
     memory = Memory(None)
-    assert memory.nothing
     assert memory.at((7, 7), 9) is None
 
 

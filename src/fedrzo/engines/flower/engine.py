@@ -3,7 +3,6 @@
 Each node has its own data and nobody else's, so what the history shows is asked of the nodes too.
 """
 
-import copy
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.minimise import minimise
 from fedrzo.problems.monitor import mean_gradient, mean_loss
 from fedrzo.problems.questions import BY_SERVER
+from fedrzo.support.pytrees import replaced
 
 PyTree = Any
 DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
@@ -44,8 +44,7 @@ class FlowerSession(MessageSession):
         self.post = post
         # What solves the lower level at x, where there is one for all clients.
         self.y = np.asarray(problem.start_below, float) if problem.lower_solved_by == BY_SERVER else None
-        self._untested = copy.copy(problem)  # what a client sees: the test data are the server's
-        self._untested.test, self._untested.metrics = None, ()
+        self._untested = replaced(problem, test=None, metrics=())  # what a client sees: the test data are the server's
 
     def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Bring a message to some clients and what they answer to `intake`."""

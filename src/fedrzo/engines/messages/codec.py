@@ -13,7 +13,7 @@ from fedrzo.engines.messages.wire import WireError, pack, unpack
 from fedrzo.errors import first_line
 from fedrzo.federation.catch_up import Missed, as_sent
 from fedrzo.federation.directions import VERSION
-from fedrzo.federation.protocol import PyTree, Reply
+from fedrzo.federation.protocol import Reply
 from fedrzo.methods.base import Method
 
 Path = tuple[int, ...]
@@ -48,11 +48,6 @@ class Message(NamedTuple):
     # The path of this client's last reply that the server took in this view; None if there is none. What a client remembers of
     # a reply that never arrived must be forgotten.
     accepted: Path | None = None
-
-    def sent(self, client: int) -> PyTree:
-        """Return the arrays that travel to one client."""
-        points = () if self.keep is None else self.keep.travels
-        return tuple(v.of(client).sent() if isinstance(v, Missed) else v for v in points + self.arrays)
 
 
 def encode(message: Message) -> bytes:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import PyTree, Reply, path_key, run_step
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
-from fedrzo.support.pytrees import on_host
+from fedrzo.support.pytrees import fingerprint, on_host
 
 
 class Version(NamedTuple):
@@ -40,14 +39,9 @@ class Memory:
         """The version after the last message, whether or not the server took the reply."""
         return self.versions[-1]
 
-    @property
-    def nothing(self) -> bool:
-        """Whether there is nothing to remember."""
-        return not jax.tree.leaves(self.newest.value)
-
     def at(self, path: Path | None, round: int) -> PyTree:
         """Return the version that the server names, and forget those that it cannot name any more."""
-        if self.nothing:
+        if not jax.tree.leaves(self.newest.value):  # nothing to remember
             return self.newest.value
         known = {version.path: version for version in self.versions}
         if path not in known:
@@ -96,7 +90,7 @@ class Node:
     def handle(self, message: Message) -> Reply:
         """Do what a message asks."""
         keep = message.keep  # points of an earlier run may have come at the same place, but not the same points
-        if keep is not None and (keep.path != self.kept or digest(keep.travels) != self.digest):
+        if keep is not None and (keep.path != self.kept or fingerprint(keep.travels) != self.digest):
             self._keep(keep)
         if message.view not in self.memory:
             raise WireError("points: this client was not sent where its lower level is looked at")
@@ -126,7 +120,7 @@ class Node:
             reply = self._execute(keep.step, "", tuple(call), iteration, memory, keep.arrays)
             points, self.aside = reply.value, reply.memory
         self.memory["lower"] = Memory(on_host(part.init_memory(self.problem.lower_level(points))))
-        self.points, self.kept, self.digest = points, keep.path, digest(keep.travels)
+        self.points, self.kept, self.digest = points, keep.path, fingerprint(keep.travels)
 
     def dump(self) -> bytes:
         """Return all that this client remembers, so that another process can go on."""
@@ -147,14 +141,6 @@ class Node:
             named = [None if path is None else tuple(path) for path in paths]
             different = list(map(Version, named, values[view]))
             self.memory.setdefault(view, Memory(None)).versions = [different[i] for i in header["places"][view]]
-
-
-def digest(arrays: PyTree) -> str:
-    """Return what tells arrays from others."""
-    found = hashlib.blake2b(digest_size=16)
-    for leaf in jax.tree.leaves(arrays):
-        found.update(np.ascontiguousarray(leaf).tobytes())
-    return found.hexdigest()
 
 
 @functools.partial(jax.jit, static_argnames=("step", "view"))

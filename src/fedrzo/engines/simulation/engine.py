@@ -13,7 +13,8 @@ import numpy as np
 from fedrzo.engines.base import Engine, Look, Progress, Session
 from fedrzo.engines.simulation.compiled import Tally
 from fedrzo.engines.simulation.rounds import AT_ONCE, BLOCK, Span, advance, counts, evaluate, start
-from fedrzo.engines.simulation.spread import Spread, check_chunk, spread
+from fedrzo.engines.simulation.spread import Spread, spread
+from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, PyTree
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
@@ -133,8 +134,11 @@ class Simulation(Engine):
     side_by_side = True
 
     def __init__(self, devices: list[jax.Device] | None = None, client_chunk: int | None = None) -> None:
+        chunk = client_chunk
+        if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+            raise InputError(f"client_chunk: found {chunk!r}; pass a whole number of at least 1, or None for all at once")
         self.devices = devices
-        self.client_chunk = check_chunk(client_chunk)
+        self.client_chunk = chunk
 
     def start(
         self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None

@@ -61,14 +61,6 @@ def counts(method: Method) -> Known:
     return tuple((i, int(leaf)) for i, leaf in enumerate(jax.tree.leaves(method)) if isinstance(leaf, int | np.integer))
 
 
-def with_known(method: Method, known: Known) -> Method:
-    """Return a method with numbers that are part of the program instead of its arguments."""
-    leaves, structure = jax.tree.flatten(method)
-    for place, number in known:
-        leaves[place] = number
-    return jax.tree.unflatten(structure, leaves)
-
-
 class Span(NamedTuple):
     """Which rounds to run, all traced, so that nothing recompiles."""
 
@@ -84,7 +76,10 @@ def rounds(
 ) -> tuple[Carry, PyTree]:  # fmt: skip
     """Run a method's rounds; return where they led, and what was seen on the way: at most `AT_ONCE` looks, or none."""
     TRACES[0] += 1  # runs only while JAX traces
-    method = with_known(method, known)
+    leaves, structure = jax.tree.flatten(method)
+    for place, number in known:  # these are part of the program instead of its arguments
+        leaves[place] = number
+    method = jax.tree.unflatten(structure, leaves)
 
     def run(method: Method, key: jax.Array, carry: Carry) -> tuple[Carry, PyTree]:
         key = written_out(key)

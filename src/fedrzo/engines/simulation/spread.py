@@ -2,13 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.errors import InputError
 from fedrzo.federation.protocol import PyTree, Reply, weighted_mean
 from fedrzo.support.pytrees import index
 
@@ -83,13 +81,6 @@ def _filled(ids: jax.Array, multiple: int) -> jax.Array:
 def _joined(replies: Reply, count: int) -> Reply:
     """Return the replies of all chunks, one above the other."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], replies)
-
-
-def check_chunk(chunk: Any) -> int | None:
-    """Return how many clients are at work at a time, or say what was found in its place."""
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise InputError(f"client_chunk: found {chunk!r}; pass a whole number of at least 1, or None for all at once")
-    return chunk
 
 
 def spread(participants: int, devices: list[jax.Device], chunk: int | None) -> Spread:
