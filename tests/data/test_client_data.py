@@ -22,7 +22,7 @@ def test_unequal_clients_are_stored_without_padding():
 
 def test_samples_come_from_the_client_itself_and_uniformly():
     data = fz.ClientData([np.arange(5) + 10 * i for i in range(3)])
-    drawn = jax.vmap(lambda k: data.sample(k, 2, 2, 4))(jax.random.split(jax.random.key(0), 500))
+    drawn = jax.vmap(lambda k: data.batch(data.draw(k, 2, 4), 2, 2))(jax.random.split(jax.random.key(0), 500))
     counts = np.bincount(np.asarray(drawn).ravel() - 20, minlength=5)
     assert counts.sum() == 2000
     assert len(counts) == 5

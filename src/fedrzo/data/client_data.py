@@ -91,10 +91,6 @@ class ClientData:
         each = f"{sizes.min()}" if self.equal_size else f"{sizes.min()} to {sizes.max()}"
         return f"ClientData({self.clients} clients, {each} samples each)"
 
-    def sample(self, key: jax.Array, client: Any, client_id: Any, batch_size: int) -> PyTree:
-        """Draw a batch with replacement from one client."""
-        return self.batch(self.draw(key, client, batch_size), client, client_id)
-
     def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
         """Draw which samples of a client a batch has: their rows, with replacement."""
         rows = jax.random.randint(key, (batch_size,), 0, jnp.asarray(self.sizes)[client], dtype=jnp.int32)
@@ -111,13 +107,6 @@ class ClientData:
             return Whole(self, client)
         rows = jnp.asarray(self.offsets)[client] + jnp.arange(self.equal_size, dtype=jnp.int32)
         return self.batch(rows, client, client)
-
-    def padded(self, client: Any) -> tuple[PyTree, tuple, Any]:
-        """Return all samples of one client, brought to the length of the longest by repeating the last; `fixed`; its size."""
-        size = jnp.asarray(self.sizes)[client]
-        place = jnp.minimum(jnp.arange(self.longest, dtype=jnp.int32), size - 1)
-        samples = self._rows(jnp.asarray(self.offsets)[client] + place)
-        return samples, () if self.fixed is None else (index(self.fixed, client),), size
 
     def chunk(self, client: Any, k: Any) -> tuple[PyTree, jax.Array]:
         """Return the k-th chunk of a client's samples as batches of one, with weights that sum to 1 over its chunks."""
@@ -160,8 +149,12 @@ class Whole(NamedTuple):
     client: Any
 
     def padded(self) -> tuple[PyTree, tuple, Any]:
-        """Return the samples with rows to spare; `fixed`, in a tuple if there is any; and how many samples count."""
-        return self.data.padded(self.client)
+        """Return the samples, as many as the longest client has (the last again); `fixed`, in a tuple if any; how many count."""
+        data, client = self
+        size = jnp.asarray(data.sizes)[client]
+        place = jnp.minimum(jnp.arange(data.longest, dtype=jnp.int32), size - 1)
+        samples = data._rows(jnp.asarray(data.offsets)[client] + place)
+        return samples, () if data.fixed is None else (index(data.fixed, client),), size
 
 
 @traced()
