@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from fedrzo.support.arguments import checked_signature
-from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
@@ -77,8 +76,6 @@ def twostage(
     ).values()  # fmt: skip
     b1, b2 = check_dissimilarity(dissimilarity)
     gap, B = check_optional(gap, "gap"), check_optional(distance, "distance") or 0.0
-    gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
-    steps_given = None if local_steps is None else whole(local_steps, "local_steps")
     smooth = L0 * math.sqrt(n) + 1
     theta1 = 16 * LEVY * smooth * L0**2 * n / eta  # without the 1/m that is printed in it
     theta2 = 5 * smooth**2 / (8 * eta**2)
@@ -86,15 +83,14 @@ def twostage(
     theta5 = 18 * (b1**2 / eta**2 + (4 * b2**2 + 1) * 8 * LEVY * L0**2 * n)
     tau = 0.0 if mu >= L else -1 / math.log1p(-((mu / L) ** 2))
 
-    def at(K: int) -> TwoStagePlan:
-        prescribed, H = prescribe(m, n, eta, L0, K)
-        H = H if steps_given is None else steps_given
+    def at(K: int, stepsize: float | None, local_steps: int | None) -> TwoStagePlan:
+        prescribed, H = prescribe(m, n, eta, L0, K, local_steps)
         limits = {"descent": eta / (16 * smooth), "consensus": 1 / (math.sqrt(24) * H)}
         if b1 > 0 or b2 > 0:
             limits["consensus"] = min(limits["consensus"], eta / (math.sqrt(6) * H))
         if b2 > 0:
             limits["dissimilarity"] = 1 / (12 * math.sqrt(6) * H * b2 * math.sqrt(theta2))
-        gamma = min(prescribed, *limits.values()) if gamma_given is None else gamma_given
+        gamma = min(prescribed, *limits.values()) if stepsize is None else stepsize
         drift = 8 * (H * gamma) ** 2 * theta2
         terms = {
             "gap": math.nan if gap is None else 8 * gap / (gamma * K),
@@ -109,4 +105,4 @@ def twostage(
             mu / L**2, tau, steps,
         )  # fmt: skip
 
-    return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
+    return solve(at, budget, epsilon, gap, stepsize, local_steps)

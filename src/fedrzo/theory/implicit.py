@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedrzo.support.arguments import checked_signature
-from fedrzo.support.numbers import constant, whole
+from fedrzo.support.numbers import constant
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
@@ -96,8 +96,6 @@ def bilevel(
     b1, b2 = check_dissimilarity(dissimilarity)
     gap, C = check_optional(gap, "gap"), check_optional(inexactness, "inexactness") or 0.0
     width = n ** constant(exponent, "exponent")
-    gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
-    steps_given = None if local_steps is None else whole(local_steps, "local_steps")
     smooth = L0 * math.sqrt(n) + 1
     theta1 = 24 * LEVY * smooth * L0**2 * n / eta  # without the 1/m that is printed in it
     theta2 = 5 * smooth**2 / (8 * eta**2)
@@ -107,16 +105,15 @@ def bilevel(
     theta5 = 48 * b1**2 / eta**2 + 384 * LEVY * (4 * b2**2 + 1) * L0**2 * n
     worst = max(theta2, theta3)
 
-    def at(K: int) -> BilevelPlan:
-        prescribed, H = prescribe(m, n, eta, L0, K)
-        H = H if steps_given is None else steps_given
+    def at(K: int, stepsize: float | None, local_steps: int | None) -> BilevelPlan:
+        prescribed, H = prescribe(m, n, eta, L0, K, local_steps)
         least = max(2.0, 1 / eta) if b1 > 0 or b2 > 0 else 2.0
         limits = {
             "descent": eta / (24 * smooth), "consensus": 1 / (4 * H * least), "delay": 1 / (4 * H * math.sqrt(0.1 * theta3)),
         }  # fmt: skip
         if b2 > 0:
             limits["dissimilarity"] = 1 / (16 * H * b2 * math.sqrt(3 * worst))
-        gamma = min(prescribed, *limits.values()) if gamma_given is None else gamma_given
+        gamma = min(prescribed, *limits.values()) if stepsize is None else stepsize
         R = math.ceil(K / H)
         drift = 8 * (H * gamma) ** 2 * worst
         errors = C / width * (3 * R ** (1 / 3) - 2)  # at least the sum of eps_r = C / (n^a (r+1)^(2/3)) over r < R
@@ -132,7 +129,7 @@ def bilevel(
             lower_steps(m, width, R), _total(m, width, R), lower_cases(m, width, R, K),
         )  # fmt: skip
 
-    return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
+    return solve(at, budget, epsilon, gap, stepsize, local_steps)
 
 
 @checked_signature()
@@ -148,12 +145,9 @@ def implicit_lipschitz(lipschitz_x: float, lipschitz_y: float, cross_lipschitz: 
         cross_lipschitz: L_0,x^grad h, of grad_y h in x. Over the modulus it is the Lipschitz constant of y(x), Lemma 2 (i).
         modulus: mu, the strong convexity of the lower loss.
     """
-    Lx, Ly, Lxy = (
-        check_optional(value, name) or 0.0
-        for name, value in (
-            ("lipschitz_x", lipschitz_x), ("lipschitz_y", lipschitz_y), ("cross_lipschitz", cross_lipschitz),
-        )
-    )  # fmt: skip
+    Lx = check_optional(lipschitz_x, "lipschitz_x") or 0.0
+    Ly = check_optional(lipschitz_y, "lipschitz_y") or 0.0
+    Lxy = check_optional(cross_lipschitz, "cross_lipschitz") or 0.0
     return Ly * Lxy / constant(modulus, "modulus") + Lx
 
 

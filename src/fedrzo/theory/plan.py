@@ -86,21 +86,26 @@ class Plan:
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
-def solve(at: Callable[[int], AnyPlan], budget: int | None, epsilon: float | None, gap: float | None, given: bool) -> AnyPlan:
+def solve(
+    at: Callable[[int, float | None, int | None], AnyPlan], budget: int | None, epsilon: float | None, gap: float | None,
+    stepsize: float | None, local_steps: int | None,
+) -> AnyPlan:  # fmt: skip
     """Return the plan for a budget, or for the first number of iterations at which the bound meets a target.
 
-    `given` tells that the caller chose the step size or H, so that no number of iterations need reach a target.
+    Where the caller chose the step size or H, no number of iterations need reach a target.
     """
+    gamma = None if stepsize is None else constant(stepsize, "stepsize")
+    H = None if local_steps is None else whole(local_steps, "local_steps")
     if (budget is None) == (epsilon is None):
         found = "neither" if budget is None else "both"
         raise InputError(f"budget, epsilon: found {found}; pass a budget of iterations or a target epsilon, one of them")
     if budget is not None:
-        return at(whole(budget, "budget"))
+        return at(whole(budget, "budget"), gamma, H)
     if gap is None:
         raise InputError("gap: found None; a target needs f_eta(x0) - inf f_eta, or a bound on it")
-    if given:
+    if gamma is not None or H is not None:
         raise InputError("epsilon: found a target beside a stepsize or local_steps; pass a budget, or leave those out")
-    return first(at, constant(epsilon, "epsilon"))
+    return first(lambda K: at(K, None, None), constant(epsilon, "epsilon"))
 
 
 def first(at: Callable[[int], AnyPlan], epsilon: float) -> AnyPlan:
@@ -119,14 +124,16 @@ def first(at: Callable[[int], AnyPlan], epsilon: float) -> AnyPlan:
     return at(high)
 
 
-def prescribe(clients: int, dim: int, smoothing: float, lipschitz: float, iterations: int) -> tuple[float, int]:
-    """Return gamma = sqrt(eta m / (K n^1.5 L0^3)) and H = ceil((K/m^3)^(1/4)): part (ii) of Proposition 1 and Theorem 2.
+def prescribe(m: int, n: int, eta: float, L0: float, K: int, given: int | None) -> tuple[float, int]:
+    """Return gamma = sqrt(eta m / (K n^1.5 L0^3)) and H = ceil((K/m^3)^(1/4)), or the H that was given.
+
+    They are those of part (ii) of Proposition 1 and Theorem 2.
 
     In Theorem 3 (iii) the statement prints gamma = sqrt(m/K), its proof the above; all dependence on n and eta in what
     follows is that of the latter, which is used.
     """
-    gamma = math.sqrt(smoothing * clients / (iterations * dim**1.5 * lipschitz**3))
-    return gamma, max(1, math.ceil((iterations / clients**3) ** 0.25 - 1e-9))
+    gamma = math.sqrt(eta * m / (K * n**1.5 * L0**3))
+    return gamma, max(1, math.ceil((K / m**3) ** 0.25 - 1e-9)) if given is None else given
 
 
 def check(**values: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 from fedrzo.support.arguments import checked_signature
-from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_optional, prescribe, solve
 
 
@@ -51,20 +50,16 @@ def nonsmooth(
     m, n, eta, L0 = check(clients=clients, dim=dim, smoothing=smoothing, lipschitz=lipschitz).values()
     b1, b2 = check_dissimilarity(dissimilarity)
     gap = check_optional(gap, "gap")
-    gamma_given = None if stepsize is None else constant(stepsize, "stepsize")
-    steps_given = None if local_steps is None else whole(local_steps, "local_steps")
-
     rough, constrained = L0 * math.sqrt(n), b1 > 0 or b2 > 0
 
-    def at(K: int) -> Plan:
-        prescribed, H = prescribe(m, n, eta, L0, K)
-        H = H if steps_given is None else steps_given
+    def at(K: int, stepsize: float | None, local_steps: int | None) -> Plan:
+        prescribed, H = prescribe(m, n, eta, L0, K, local_steps)
         limits = {"descent": eta / (4 * (rough + constrained)), "consensus": 1 / (4 * H)}
         if constrained:
             limits["consensus"] = min(1 / (4 * H), eta / (2 * H))
         if b2 > 0:
             limits["dissimilarity"] = eta / (12 * math.sqrt(3) * b2 * (rough + 1) * H)
-        gamma = min(prescribed, *limits.values()) if gamma_given is None else gamma_given
+        gamma = min(prescribed, *limits.values()) if stepsize is None else stepsize
         drift = 72 * (H * gamma * (rough + 1) / eta) ** 2
         terms = {
             "gap": math.nan if gap is None else 8 * gap / (gamma * (K + 1)),
@@ -78,7 +73,7 @@ def nonsmooth(
             "FedRZO_nn", m, n, eta, K, H, math.ceil(K / H), prescribed, limits, gamma, terms, epsilon, constants
         )  # fmt: skip
 
-    return solve(at, budget, epsilon, gap, gamma_given is not None or steps_given is not None)
+    return solve(at, budget, epsilon, gap, stepsize, local_steps)
 
 
 @checked_signature()

@@ -82,13 +82,6 @@ def _over_clients(problem: Problem, clients: Any, seeds: jax.Array, stored: bool
     return jax.lax.map(client, jnp.asarray(clients))
 
 
-def _differenced(values: jax.Array, place: Place) -> jax.Array:
-    """Return the norm of a gradient from values at x + h u, then x - h u; scaled up where u is part of a basis."""
-    plus, minus = jnp.split(values, 2, axis=-1)
-    used, n = place.directions.shape
-    return jnp.linalg.norm((plus - minus) / (2 * place.step), axis=-1) * jnp.sqrt(n / used)
-
-
 @functools.partial(jax.jit, static_argnames="stored")
 def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Slopes, jax.Array]:
     """Return the norms of gradients, and the samples' weights."""
@@ -109,13 +102,15 @@ def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored:
 @functools.partial(jax.jit, static_argnames="stored")
 def _differences(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Slopes, jax.Array]:
     """Return the same by differences, with what the lower level shows, and the samples' weights."""
-    points, count = place.points, len(place.points)
+    points, count, (used, n) = place.points, len(place.points), place.directions.shape
     # All points together: one solve to compile.
     solved = problem.solved_at(jnp.concatenate([points, place.around.reshape(-1, points.shape[1])]))
 
     def one(single: Any) -> Slopes:
         values, y = solved(single)
-        norms = _differenced(values[count:].reshape(place.around.shape[:2]), place)
+        # Values at x + h u, then at x - h u; scaled up where u is part of a basis.
+        plus, minus = jnp.split(values[count:].reshape(place.around.shape[:2]), 2, axis=-1)
+        norms = jnp.linalg.norm((plus - minus) / (2 * place.step), axis=-1) * jnp.sqrt(n / used)
         if y is None:
             return Slopes(norms)
         y = y.reshape(len(y), -1)
