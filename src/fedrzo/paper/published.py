@@ -10,7 +10,7 @@ from fedrzo.paper.record import Record, Setting, Table
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.running.run import run as run_method
 from fedrzo.zoo import mpecs, published
-from fedrzo.zoo.entry import Entry
+from fedrzo.zoo.mpecs import Entry
 
 TITLE = "Published problems with a known answer"
 MINUTES = (2, 6)  # quick and full, on two cores

@@ -88,7 +88,7 @@ def hyper_parameters(
         validation_loss, training_loss, ClientData(upper), np.full(clients, float(start)), np.zeros(loaded.x_train.shape[1]),
         constraint=domain, lower_data=ClientData(lower, fixed=[np.int32(i) for i in range(clients)]),
         # x+v and x-v leave X: without this some client's loss could lose its strong convexity there.
-        lower_domain=domain, modulus=floor, smoothness=_curvature([images for images, _ in lower]) + start,
+        lower_domain=domain, modulus=floor, smoothness=logistic_smoothness(*(images for images, _ in lower)) + start,
         test=(loaded.x_test, datasets.even_odd(loaded.y_test)), metrics={"test_accuracy": linear_accuracy},
         name=f"hyper-{name}",
     )  # fmt: skip
@@ -99,9 +99,9 @@ hyper_digits = on_dataset(hyper_parameters, "digits", ABOUT.format("scikit-learn
 hyper_mnist = on_dataset(hyper_parameters, "mnist", ABOUT.format("MNIST"))
 
 
-def _curvature(parts: list[np.ndarray]) -> float:
+def logistic_smoothness(*parts: np.ndarray) -> float:
     """Return the smoothness of the mean logistic loss: a quarter of the largest eigenvalue of the second moments."""
-    moments = np.mean([part.T.astype(float) @ part / len(part) for part in parts], axis=0)
+    moments = np.mean([part.T.astype(float, copy=False) @ part / len(part) for part in parts], axis=0)
     return float(np.linalg.eigvalsh(moments)[-1]) / 4
 
 

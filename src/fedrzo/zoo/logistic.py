@@ -16,6 +16,7 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError, nearest
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.bilevel import logistic as logistic_loss
+from fedrzo.zoo.bilevel import logistic_smoothness
 from fedrzo.zoo.samples import known_signs, knows
 
 DATASETS = ("breast-cancer", "digits", "a9a", "w8a")
@@ -57,7 +58,7 @@ def logistic(
     features, labels, test = _load(dataset, samples, seed, data)
     parts = _split(split, labels, clients, alpha, seed)
     used = np.concatenate(parts)
-    weight = np.float64(_weight(regularisation, kappa, _curvature(features[used])))
+    weight = np.float64(_weight(regularisation, kappa, logistic_smoothness(features[used])))
     batches = [(features[rows], labels[rows]) for rows in parts]
     held = (test, weight) if len(test[1]) else None  # w8a may come without its test part
     return Nonsmooth(
@@ -78,8 +79,8 @@ def curvature(problem: Nonsmooth) -> Curvature:
     """Return the constants of a logistic problem."""
     features, _, weight = _samples(problem)
     clients = np.split(features, problem.data.offsets[1:])  # type: ignore[union-attr]
-    worst = max(_curvature(part) for part in clients)
-    return Curvature(weight, _curvature(features) + weight, worst + weight)
+    worst = max(logistic_smoothness(part) for part in clients)
+    return Curvature(weight, logistic_smoothness(features) + weight, worst + weight)
 
 
 def answer(problem: Nonsmooth) -> np.ndarray:
@@ -155,8 +156,3 @@ def _weight(regularisation: float | None, kappa: float | None, smoothness: float
     if not 1 < kappa < np.inf:
         raise InputError(f"kappa: found {kappa!r}; pass a number above 1")
     return smoothness / (kappa - 1)
-
-
-def _curvature(features: np.ndarray) -> float:
-    """Return lambda_max(A'A) / (4N): the largest curvature that the mean logistic loss can have."""
-    return float(np.linalg.eigvalsh(features.T @ features / len(features))[-1]) / 4

@@ -17,9 +17,9 @@ import numpy as np
 
 from fedrzo import sets, vi
 from fedrzo.data.client_data import ClientData
-from fedrzo.methods import FedRZO2s
+from fedrzo.methods import FedRZO2s, Method
+from fedrzo.problems.base import Problem
 from fedrzo.problems.two_stage import TwoStage
-from fedrzo.zoo.entry import Entry
 from fedrzo.zoo.gnash import OUTPUT, GnashLoss, GnashMap
 
 SHARES = (0.4, 1.0, 1.6)  # three clients' shares of the objective; their mean is 1
@@ -28,6 +28,21 @@ ACCURATE = vi.Accelerated()
 ROUGH = vi.Accelerated(tolerance=1e-5)  # projections onto intersections of curved sets are exact to 1e-6 only
 NO_START = "none published"
 RIGHT_VALLEY = "none published; a draw from which descent ends in the best of many valleys (0.10 to 0.31)"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A problem from the literature with its best known value, and what it takes to solve it here."""
+
+    name: str  # as in its collection
+    make: Callable[[], Problem]  # builds the problem; its x0 is the start
+    published: float  # the best known value, in the collection's units. Best known is not proved: smaller is no error
+    method: Method  # what solves it, with its step sizes
+    rounds: int  # how many rounds that takes
+    # The collection's loss over the problem's. Iterates leave X by smoothing times the loss's slope, so losses in the thousands
+    # are divided by this to keep that distance small.
+    scale: float = 1.0
+    start: str = ""  # where the start comes from, if it is not the collection's
 
 
 @dataclass(frozen=True)

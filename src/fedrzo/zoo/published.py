@@ -20,11 +20,10 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.methods import FedAC, FedRZObl
 from fedrzo.problems.bilevel import Bilevel, Minimax
 from fedrzo.sets import Ball, Box, Halfspace, Intersection, Polyhedron, Set, Simplex
-from fedrzo.zoo.entry import Entry
+from fedrzo.zoo.mpecs import NO_START, Entry
 
 Terms = Callable[[jax.Array, jax.Array], tuple[jax.Array, ...]]
 INF = np.inf
-NO_START = "none published"
 OFF_THE_ANSWER = "the collection's start, x = 1, is the solution"
 OTHER_VALLEY = "from the collection's x = 4 every descent ends in the local minimum at x = 5, where f = 25"
 INSIDE_X = "the collection's start, projected onto X"

@@ -46,8 +46,3 @@ def knows(labels: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Loss], Los
 def known_signs(x: Any, samples: Any) -> tuple[Any, Any]:
     """Return the labels of `(inputs, labels)`, and those of two classes."""
     return samples[1], (-1, 1)
-
-
-def numbered(classes: Callable[[Any], int]) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Return the same for numbered classes, of which x says how many there are."""
-    return lambda x, samples: (samples[1], np.arange(classes(x)))

@@ -14,13 +14,13 @@ import numpy as np
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.zoo.samples import knows, numbered
+from fedrzo.zoo.samples import knows
 
 TRAINING = 0.9  # the share of each client's samples that it trains on
 Part = tuple[np.ndarray, np.ndarray]
 
 
-@knows(numbered(lambda x: x["b"].size))
+@knows(lambda x, samples: (samples[1], np.arange(x["b"].size)))
 def cross_entropy(x: dict[str, jax.Array], batch: Any) -> jax.Array:
     """The mean of -log p(label) under the softmax of W'u + b."""
     inputs, labels = batch
