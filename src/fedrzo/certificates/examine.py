@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import warnings
 from typing import Any
@@ -16,7 +15,7 @@ from fedrzo.certificates.inspection import Facts, Inspection, distance_to_all
 from fedrzo.certificates.interval import BLOCKS, LEAST, Outcome, SquaredNorm, adaptive, drive, estimate_square
 from fedrzo.certificates.sampling import Sampling, check_numbers, sampling_program
 from fedrzo.errors import InputError
-from fedrzo.federation.protocol import Cost
+from fedrzo.federation.protocol import Cost, path_key
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
@@ -95,7 +94,7 @@ class _Bench:
 
     def run(self, program: Any, *path: int) -> Any:
         """Run one round of a program on a stream of its own."""
-        key = functools.reduce(jax.random.fold_in, path, self.key)
+        key = path_key(self.key, path)
         with contextlib.closing(self.engine.start([program], self.problem, [key], None)) as session:
             session.advance(1)
             self.charge(session.costs()[0])

@@ -18,6 +18,7 @@ squares (gamma) as skewed as the estimate would be at t: its third cumulant is 8
 an eigenvalue of S. At 95 % that is about q; at 99.9 %, in few dimensions, nearly twice as much.
 """
 
+import bisect
 import functools
 import math
 from collections.abc import Generator
@@ -204,10 +205,7 @@ def _blocks_for(pilot: SquaredNorm, width: float, confidence: float) -> int:
     while wide(high) and high < 2**40:
         high *= 2
     low = max(high // 2, LEAST)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if wide(middle) else (low, middle)
-    return high
+    return low + bisect.bisect_left(range(low, high), True, key=lambda size: not wide(size))
 
 
 def drive(rule: Generator[int, np.ndarray, Outcome], sample: Any) -> Outcome:

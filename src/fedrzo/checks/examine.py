@@ -82,8 +82,7 @@ def _parts(problem: Problem, method: Method, rounds: int, key: int) -> Iterator[
 
 def _guarded(part: Callable[[], Any]) -> list[Finding]:
     """Return what a part of a check finds, with its warnings as notes; an error is a finding too."""
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as warned:
         try:
             with telling():
                 found = part() or []

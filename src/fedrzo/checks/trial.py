@@ -49,8 +49,7 @@ def trial(problem: Problem, method: Method, rounds: int, key: int) -> list[Findi
 def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
     """Run the first rounds, which compiles what the run itself will use, and some later ones, whose costs may differ."""
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what there is to say of constants has been said
+    with warnings.catch_warnings(action="ignore"):  # what there is to say of constants has been said
         method = method.prepare(problem).for_cohort(problem, problem.clients)
     session = Simulation().start([method], problem, [jax.random.key(key)], None)
     before = after = float(session.evaluate()["loss"][0])

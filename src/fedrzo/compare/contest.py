@@ -89,8 +89,7 @@ class Contest:
         """Choose the stepsize; a winner at the edge of the grid is not believed before the grid was extended there."""
         grid, rounds = self.grid, self.rounds(budgets, "evaluations")
         for _ in range(1 + EXTENSIONS):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # steps too long are tried on purpose
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # steps too long are tried on purpose
                 found = self.sweep(rounds, [seed], grid)
             for value, [result] in zip(grid, found.results, strict=True):
                 self.tried[value] = read(result.history, "evaluations", budgets)["loss"]

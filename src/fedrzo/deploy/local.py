@@ -44,7 +44,7 @@ class LocalFederation:
         self.settings = [{"client-id": i, **(settings[i] if settings else {})} for i in range(nodes)]
         self.port, *self.node_ports = free_ports(1 + nodes)
         self.processes = Processes(work / "logs")
-        self._sockets = Path(tempfile.mkdtemp(prefix="fedrzo-"))  # a socket's name must be short
+        self._sockets = tempfile.TemporaryDirectory(prefix="fedrzo-")  # a socket's name must be short
 
     @property
     def address(self) -> str:
@@ -73,9 +73,7 @@ class LocalFederation:
 
     def __exit__(self, *_: object) -> None:
         self.processes.stop()
-        for left in self._sockets.iterdir():
-            left.unlink()
-        self._sockets.rmdir()
+        self._sockets.cleanup()
 
     def credential(self, name: str) -> Path:
         """Return the place of a key or a certificate."""
@@ -111,7 +109,7 @@ class LocalFederation:
 
     def start_worker(self, i: int) -> None:
         """Start the process that does a node's work."""
-        self.settings[i]["worker"] = str(self._sockets / f"{i}")
+        self.settings[i]["worker"] = f"{self._sockets.name}/{i}"
         command = [executable("fedrzo"), "deploy", "worker", self.settings[i]["worker"]]
         self.processes.start(f"worker-{i}", command, self.environment(f"node-{i}"))
 

@@ -130,8 +130,7 @@ class NodeSession:
 
     def _hello(self) -> bytes:
         """Try the problem on this node's own data, and say what the server may know of them."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             self.node.method.check(self.problem)
             check_start(self.problem, self.node.method)
             warn_of_long_steps([self.node.method], self.problem, ROUNDS)  # only the node knows its set

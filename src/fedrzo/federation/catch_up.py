@@ -164,11 +164,8 @@ def reply_bytes(value: PyTree) -> tuple[int, Any]:
 
 def _none_of(tree: PyTree) -> PyTree:
     """Return arrays without a single number that still tell a tree's shapes and types."""
-
-    def shape_only(leaf: Any) -> dict[str, np.ndarray]:
-        return {"shape": np.array(np.shape(leaf), np.int64), "empty": np.zeros(0, np.asarray(leaf).dtype)}
-
-    return jax.tree.map(shape_only, tree)
+    arrays = jax.tree.map(np.asarray, tree)
+    return jax.tree.map(lambda leaf: {"shape": np.array(leaf.shape, np.int64), "empty": np.zeros(0, leaf.dtype)}, arrays)
 
 
 def _zeros_like(tree: PyTree) -> PyTree:

@@ -148,15 +148,12 @@ def joined(low: jax.Array, high: jax.Array) -> jax.Array:
     """Return the sum of squares as a float32, from each block's sums, below 2^32, of their low and of their high halves."""
     low, high = _limbs(low, high)
     middle, top = high & np.uint32(0xFFFF), high >> 16
-    low, middle = _limbs(_total(low), _total(middle))
-    middle, top = _limbs(middle, _total(top))
+    low, middle, top = (jnp.sum(limbs, dtype=jnp.uint32) for limbs in (low, middle, top))
+    low, middle = _limbs(low, middle)
+    middle, top = _limbs(middle, top)
     # Products with powers of two are exact, so each line rounds once, fused or not.
     rest = middle.astype(jnp.float32) * np.float32(2**16) + low.astype(jnp.float32)
     return top.astype(jnp.float32) * np.float32(2**32) + rest
-
-
-def _total(parts: jax.Array) -> jax.Array:
-    return jnp.sum(parts, dtype=jnp.uint32)
 
 
 def _limbs(low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:

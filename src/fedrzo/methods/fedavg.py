@@ -30,6 +30,8 @@ from fedrzo.support.numbers import Schedule, count, positive
 
 # Powers and quotients of whole numbers may miss a whole number by rounding (of float32, where x is); this much is forgiven.
 ROUNDING = 1e-6
+# A schedule takes K^a / m^b local steps a round: a and b.
+POWERS = {"PR-SGD": (1 / 4, 3 / 4), "Cooperative SGD": (1 / 2, 3 / 2), "LUPA-SGD": (2 / 3, 1 / 3)}
 
 
 def _epochs(value: Any, argument: str) -> Any:
@@ -69,7 +71,7 @@ class FedAvg(LocalSGD):
     tolerance: float = checked(positive, default=1e-2)
     constants: StepConstants | None = None
 
-    schedules: ClassVar[tuple[str, ...]] = ("PR-SGD", "Cooperative SGD", "LUPA-SGD")
+    schedules: ClassVar[tuple[str, ...]] = tuple(POWERS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,13 +103,9 @@ class FedAvg(LocalSGD):
 
     def scheduled_steps(self, m: Any) -> Any:
         """Return a schedule's local steps per round, so that rounds grow with m and K as in the paper's table."""
-        K = self.budget * 1.0
-        if self.schedule == "PR-SGD":
-            steps = K ** (1 / 4) / m ** (3 / 4)
-        elif self.schedule == "Cooperative SGD":
-            steps = K ** (1 / 2) / m ** (3 / 2)
-        else:
-            steps = K ** (2 / 3) / m ** (1 / 3)
+        assert self.schedule is not None
+        a, b = POWERS[self.schedule]
+        steps = (self.budget * 1.0) ** a / m**b
         return jnp.maximum(jnp.floor(steps * (1 + ROUNDING)), 1).astype(jnp.int32)
 
     def steps(self, r: Any) -> Any:

@@ -190,11 +190,8 @@ class LFedNest(Nested):
 
     def round(self, federation: Federation, state: NestState, r: Any) -> NestState:
         """One outer iteration."""
-
-        def inner_round(lower_federation: Federation, y: jax.Array) -> jax.Array:
-            return lower_federation.average(self.inner_steps, y)
-
-        y = federation.lower(state.x, self).repeat(at(self.lower_rounds, r), inner_round, state.y)
+        lower_federation = federation.lower(state.x, self)
+        y = lower_federation.repeat(at(self.lower_rounds, r), lambda inner, y: inner.average(self.inner_steps, y), state.y)
         return NestState(federation.average(self.outer_steps, y), y)
 
     def inner_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:

@@ -126,11 +126,8 @@ class GradientMethod(TunedMethod):
 
 def local_schedule(method: Any, client: Client) -> tuple[Any, Any]:
     """Return the number of local steps of this round, and the index of its first step since the start of the solve."""
-    if method.schedule:
-        steps = method.plan(client.round).local_steps
-        return steps, client.own_round * steps
-    steps = method.steps(client.round)
-    if client.level.nested or not callable(method.local_steps):  # as many in every round of this solve
+    steps = method.plan(client.round).local_steps if method.schedule else method.steps(client.round)
+    if method.schedule or client.level.nested or not callable(method.local_steps):  # as many in every round of this solve
         return steps, client.own_round * steps
     return steps, jax.lax.fori_loop(0, client.round, lambda r, total: total + method.steps(r), 0)
 

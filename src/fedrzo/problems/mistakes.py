@@ -57,15 +57,11 @@ def warn_of_mistakes(problem: Problem, method: Any) -> None:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
     smoothing = float(getattr(method, "smoothing", NEAR))
     for level in problem.stated:
-        places = _around(np.asarray(level.start), smoothing).astype(problem.dtype)
+        # The start, a point as far from it as the method asks, and one that is farther.
+        direction = np.random.default_rng(0).normal(size=level.start.size)
+        lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(direction)
+        places = (np.asarray(level.start) + lengths[:, None] * direction).astype(problem.dtype)
         _warn_of_no_mean(level, [level.trees(jnp.asarray(place)) for place in places], method)
-
-
-def _around(start: np.ndarray, smoothing: float) -> np.ndarray:
-    """Return the start, a point as far from it as a method asks, and one that is farther."""
-    unit = np.random.default_rng(0).normal(size=start.size)
-    lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(unit)
-    return start + lengths[:, None] * unit
 
 
 def _warn_of_no_mean(level: Stated, points: list[tuple], method: Any) -> None:

@@ -16,13 +16,8 @@ CLIENTS_AT_A_TIME = 64
 class Losses(Protocol):
     """What can be monitored: a problem, or its lower level at given points."""
 
-    @property
-    def data(self) -> ClientData | Sampler:
-        """The clients' samples."""
-
-    @property
-    def client_weights(self) -> Any:
-        """What each client counts."""
+    data: ClientData | Sampler  # the clients' samples
+    client_weights: Any  # what each client counts
 
     @property
     def whole(self) -> bool:

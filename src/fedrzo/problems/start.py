@@ -30,12 +30,8 @@ def check_point(problem: Any, x: Any, argument: str) -> np.ndarray:
 
 def feasible_start(problem: Problem) -> Problem:
     """Return the problem with x0 inside all clients' sets, and y0 inside Y(x0), warning if they had to be moved."""
-    moved = problem if problem.sets.free else _moved_inside(problem)
-    return moved.inside_lower()
-
-
-def _moved_inside(problem: Problem) -> Problem:
-    """Return the problem with x0 projected onto what the clients' sets have in common, if it is outside."""
+    if problem.sets.free:
+        return problem.inside_lower()
     x0 = problem.x0
     problem.sets.refuse_empty(x0)
     near = INSIDE * (1 + float(np.linalg.norm(x0)))
@@ -52,7 +48,7 @@ def _moved_inside(problem: Problem) -> Problem:
         )
     if outside:
         warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first")
-    return problem
+    return problem.inside_lower()
 
 
 @jax.jit

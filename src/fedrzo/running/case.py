@@ -53,10 +53,8 @@ class Case:
                 raise InputError(f"method: found {kind(method)}; pass a method such as fz.FedRZOnn(...)")
             method.check(self.problem)
             captures.notice(functions(method))
-        for name, low in (("rounds", 0), ("eval_every", 1)):
-            value = getattr(self, name)
-            if name == "eval_every" and value is None:
-                continue
+        every = 1 if self.eval_every is None else self.eval_every
+        for name, value, low in (("rounds", self.rounds, 0), ("eval_every", every, 1)):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
                 raise InputError(f"{name}: found {value!r}; pass a whole number of at least {low}")
         if self.stop is not None and not isinstance(self.stop, StopRule):

@@ -54,11 +54,8 @@ class Job:
         """Seconds spent on this run, earlier sittings included."""
         return self.before + time.perf_counter() - self.began
 
-    def resume(self, folder: Path) -> None:
-        """Go on from a stored checkpoint, if there is one."""
-        stored = Checkpoint.read(folder)
-        if stored is None:
-            return
+    def resume(self, stored: Checkpoint, folder: Path) -> None:
+        """Go on from the checkpoint of a folder."""
         stored.check(self.case.identity, self.session.store(), folder)
         self._check_first_row(stored.histories, folder)
         if stored.round > self.case.rounds:

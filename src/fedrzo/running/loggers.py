@@ -74,7 +74,6 @@ class TensorBoard(Logger):
 
     def end(self, status: str) -> None:
         """Close the file."""
-        del status
         self._writer.close()
 
 
@@ -133,7 +132,6 @@ class WandB(Logger):
 
     def begin(self, settings: Settings, done: int) -> None:
         """Start a run of Weights & Biases."""
-        del done
         self.run = self._library.init(config=settings, **self.options)
         self.run.define_metric("*", step_metric="round")  # not W&B's own step, which cannot go back to a checkpoint
 

@@ -54,7 +54,6 @@ class LossProbe(Method):
 
     def losses(self, client: Client, key: jax.Array, memory: None, points: jax.Array, r: Any) -> Reply:
         """Return the losses of a single-level problem, or of a two-stage one, whose clients solve their own lower level."""
-        del memory
         samples, size = client.sample(key, self.batch_size), client.cost(self.batch_size)
         steps: Any = 0
         if client.level.lower_solved_by == BY_CLIENTS:
@@ -67,7 +66,6 @@ class LossProbe(Method):
 
     def implicit_losses(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the losses of a bilevel problem at the points sent before and their lower solutions."""
-        del memory
         points, level = client.points, client.level.lower_level(client.points)
         y = level.split(level.sets.project(client.index, y))
         samples = client.sample(key, self.batch_size)

@@ -168,8 +168,8 @@ def _run(
         session.every = case.every
         try:
             job = Job(case, session, folder, log, watch, began)  # a search for a stepsize takes time too
-            if resume and folder is not None:
-                job.resume(folder)
+            if stored is not None and folder is not None:
+                job.resume(stored, folder)
             try:
                 with logging(log, methods[0], case.spec(0, engine.name), session.round):
                     job.go(shown)

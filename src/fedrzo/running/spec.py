@@ -202,14 +202,9 @@ def changed(method: Any, table: Table, path: str = "method") -> Any:
         for key, value in table.items()
         if key != "name"
     }
-    return _made(make, values, path)
-
-
-def _made(make: Callable[..., Any], values: Table, path: str) -> Any:
-    """Make a method; what is wrong with a value is told under its dotted name."""
     try:
         return make(**values)
-    except InputError as error:
+    except InputError as error:  # what is wrong with a value is told under its dotted name
         parent, _, last = path.rpartition(".")
         named = str(error).startswith(f"{last}: ")  # solvers begin their messages with "solver"
         raise InputError(f"{parent if named else path}.{error}") from None

@@ -82,7 +82,13 @@ class Accelerated(Solver):
         y, alpha = state.trial, state.alpha
         g = map(y)
         ahead, g_ahead, residual = foresee(map, set, y, alpha, g)
-        state = _keep_best(state, ahead, residual)
+        better = (residual < state.residual) | (state.steps == 0)
+        state = state._replace(
+            best=jnp.where(better, ahead, state.best),
+            residual=jnp.where(better, residual, state.residual),
+            improved=jnp.where(residual < IMPROVEMENT * state.residual, state.steps, state.improved),
+            steps=state.steps + 2,
+        )
         plain = set.project(y - alpha * g_ahead)
         move = plain - y
         length = jnp.linalg.norm(move)
@@ -100,16 +106,6 @@ class Accelerated(Solver):
 
 def _choose(condition: jax.Array, one: State, other: State) -> State:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), one, other)
-
-
-def _keep_best(state: State, y: jax.Array, residual: jax.Array) -> State:
-    better = (residual < state.residual) | (state.steps == 0)
-    return state._replace(
-        best=jnp.where(better, y, state.best),
-        residual=jnp.where(better, residual, state.residual),
-        improved=jnp.where(residual < IMPROVEMENT * state.residual, state.steps, state.improved),
-        steps=state.steps + 2,
-    )
 
 
 def _remember(state: State, take: jax.Array, y: jax.Array, move: jax.Array) -> State:
