@@ -31,23 +31,14 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set, one sample per row.
+    """A data set, one sample per row."""
 
-    Attributes:
-        name: the name it was loaded by.
-        x_train: training samples, `(samples, features)`, float32.
-        y_train: their labels, `(samples,)`, int32.
-        x_test: test samples.
-        y_test: their labels.
-        classes: what the labels mean, in ascending order of the labels.
-    """
-
-    name: str
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    classes: tuple[str, ...]
+    name: str  # the name it was loaded by
+    x_train: np.ndarray  # training samples, `(samples, features)`, float32
+    y_train: np.ndarray  # their labels, `(samples,)`, int32
+    x_test: np.ndarray  # test samples
+    y_test: np.ndarray  # their labels
+    classes: tuple[str, ...]  # what the labels mean, in ascending order of the labels
 
     def __repr__(self) -> str:
         n, features = self.x_train.shape

@@ -23,14 +23,10 @@ class ProcessError(FedrzoError):
 
 
 class Processes:
-    """Processes with a log file each; leaving the context stops them and all that they started.
-
-    Args:
-        logs: a folder for the log files.
-    """
+    """Processes with a log file each; leaving the context stops them and all that they started."""
 
     def __init__(self, logs: Path) -> None:
-        self.logs = logs
+        self.logs = logs  # the folder of the log files
         self.running: dict[str, subprocess.Popen] = {}
         self._family: dict[int, Any] = {}  # all processes ever seen below ours, by number
 
@@ -117,7 +113,6 @@ def ending_in_order() -> Iterator[None]:
     """Turn SIGTERM into an exception, so that what was started is stopped on the way out."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        del number, frame
         raise Stopped
 
     before = signal.signal(signal.SIGTERM, leave)

@@ -29,13 +29,7 @@ NO_LOSS = "USMmc"  # NumPy's text, dates and complex numbers, some of which it w
 
 
 class Blackbox:
-    """A Python function as a loss; see `blackbox`.
-
-    Attributes:
-        fn: the function.
-        vectorized: whether one call receives all points.
-        calls: how often `fn` was called in this process: by steps, by monitoring, and by what looks at a problem before a run.
-    """
+    """A Python function as a loss; see `blackbox`."""
 
     is_blackbox = True
 
@@ -43,8 +37,8 @@ class Blackbox:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.name = getattr(fn, "__name__", "fn")  # how the user calls the function
-        self.vectorized = vectorized
-        self.calls = 0
+        self.vectorized = vectorized  # whether one call receives all points
+        self.calls = 0  # how often `fn` was called in this process: by steps, by monitoring, by what looks at a problem before
 
     def __call__(self, *arguments: Any) -> jax.Array:
         """Return the loss at pytrees of arrays, the last of which is the batch."""

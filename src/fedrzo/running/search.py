@@ -99,12 +99,9 @@ class Search:
         return self._best(found), min(found.values())
 
     def stage(self, rounds: int, best: int, walk: bool) -> tuple[int, float]:
-        """Try the neighbours of the last stage's best for more rounds; return the best of them and its loss.
+        """Try the neighbours of the last stage's best for so many rounds; return the best of them and its loss.
 
-        Args:
-            rounds: how many.
-            best: of the last stage.
-            walk: go on, once, where the best lies at an end.
+        Where that lies at an end, `walk` says to go on, once.
         """
         found = self._try([best + i for i in NEAR], rounds, KEYS)
         low, high = min(found), max(found)

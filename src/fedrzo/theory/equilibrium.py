@@ -9,17 +9,11 @@ from fedrzo.theory.plan import LEVY, Plan, check, check_dissimilarity, check_opt
 
 @dataclass(frozen=True, repr=False)
 class TwoStagePlan(Plan):
-    """What Theorem 3 prescribes.
+    """What Theorem 3 prescribes."""
 
-    Attributes:
-        solver_stepsize: alpha = mu/L^2 of Algorithm 5.
-        tau: -1/ln(1 - 1/kappa^2); iteration k takes ceil(tau ln(k + 1)) projection steps.
-        total_lower_steps: at most so many projection steps, over all clients and both points.
-    """
-
-    solver_stepsize: float = math.nan
-    tau: float = math.nan
-    total_lower_steps: int = 0
+    solver_stepsize: float = math.nan  # alpha = mu/L^2 of Algorithm 5
+    tau: float = math.nan  # -1/ln(1 - 1/kappa^2); iteration k takes ceil(tau ln(k + 1)) projection steps
+    total_lower_steps: int = 0  # at most so many projection steps, over all clients and both points
 
     def _more(self) -> list[str]:
         return [f"lower steps  at most {self.total_lower_steps:,}: alpha = {self.solver_stepsize:.4g}, tau = {self.tau:.4g}"]

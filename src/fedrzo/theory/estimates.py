@@ -58,25 +58,16 @@ class Interval(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Estimates:
-    """The constants of one problem, near one point.
+    """The constants of one problem, near one point."""
 
-    Attributes:
-        lipschitz: L0; of problems with a lower level L0_imp, of the implicit loss.
-        dissimilarity: B1 and B2 of the clients' sets; exact, (0, 0) or (0, 1), where there are none or all are the same.
-        lipschitz_y: L_0,y^f, of the upper loss in y.
-        solution_lipschitz: of y(x): what Theorem 2 bounds by L_xy/mu. Of bilevel problems.
-        modulus: mu of the lower level; the user's where given.
-        smoothness: L of the lower level; likewise.
-        distance: the largest ||y(x, xi) - y0||^2. Of two-stage problems.
-    """
-
-    lipschitz: Interval
+    lipschitz: Interval  # L0; of problems with a lower level L0_imp, of the implicit loss
+    # B1 and B2 of the clients' sets; exact, (0, 0) or (0, 1), where there are none or all are the same
     dissimilarity: tuple[Interval, Interval]
-    lipschitz_y: Interval | None = None
-    solution_lipschitz: Interval | None = None
-    modulus: Interval | None = None
-    smoothness: Interval | None = None
-    distance: Interval | None = None
+    lipschitz_y: Interval | None = None  # L_0,y^f, of the upper loss in y
+    solution_lipschitz: Interval | None = None  # of y(x): what Theorem 2 bounds by L_xy/mu. Of bilevel problems
+    modulus: Interval | None = None  # mu of the lower level; the user's where given
+    smoothness: Interval | None = None  # L of the lower level; likewise
+    distance: Interval | None = None  # the largest ||y(x, xi) - y0||^2. Of two-stage problems
 
 
 @checked_signature(seed="key")

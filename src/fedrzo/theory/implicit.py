@@ -21,16 +21,11 @@ class LowerCase:
 
 @dataclass(frozen=True, repr=False)
 class BilevelPlan(Plan):
-    """What Theorem 2 prescribes.
+    """What Theorem 2 prescribes."""
 
-    Attributes:
-        lower_steps: steps of a client in the last upper round's call to the lower level.
-        total_lower_steps: at most so many in all calls together.
-        lower: what that means in communications with Local SGD, FedAC and LFD (Remark 4 and Table 3).
-    """
-
-    lower_steps: int = 0
-    total_lower_steps: int = 0
+    lower_steps: int = 0  # of a client in the last upper round's call to the lower level
+    total_lower_steps: int = 0  # at most so many in all calls together
+    # What that means in communications with Local SGD, FedAC and LFD (Remark 4 and Table 3)
     lower: Mapping[str, LowerCase] = field(default_factory=dict)
 
     def _more(self) -> list[str]:
