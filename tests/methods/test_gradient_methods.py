@@ -64,6 +64,38 @@ def test_fedac_step_is_the_papers():
         np.testing.assert_allclose(fz.run(method, problem, 1, progress=False).x, [x], rtol=1e-12)
 
 
+def bent_loss(x, batch):
+    target, curvature = jnp.split(batch, 2, axis=1)
+    return 0.5 * jnp.mean(jnp.sum(curvature * (x - target) ** 2, axis=1))
+
+
+def bent(kappa):
+    """Two clients that differ, and curvatures between 1 and kappa; the minimum is at 2."""
+    curvatures = np.geomspace(1.0, kappa, 6)
+    data = [np.concatenate([np.full(6, target), curvatures])[None] for target in (-1.0, 5.0)]
+    return fz.Nonsmooth(bent_loss, fz.ClientData(data), np.zeros(6))
+
+
+@pytest.mark.parametrize("variant", ["I", "II"])
+def test_a_plan_of_fedac_is_kept_and_is_accelerated(variant):
+    """Without noise, on quadratics: so many rounds bring the error down by the tolerance, and are few for a large kappa."""
+    for kappa in (1.0, 1.5, 30.0, 3e3):
+        known = StepConstants(1.0, kappa, 2, 6)
+        method = fz.FedAC(batch_size="full", variant=variant, constants=known)
+        rounds = int(method.plan(0).rounds)
+        x = fz.run(method, bent(kappa), rounds, eval_every=rounds, progress=False).x
+        assert np.max(np.abs(x - 2.0)) <= 2.0 * method.tolerance
+        plain = int(fz.LocalSGD(batch_size="full", tolerance=method.tolerance**0.5, constants=known).plan(0).rounds)
+        assert rounds <= 5 + 25 * kappa**0.5
+        assert kappa < 100 or rounds < plain / 10
+
+
+@pytest.mark.parametrize("method", [fz.FedAC, fz.LocalSGD])
+def test_where_all_curvatures_are_equal_one_step_is_enough(method):
+    solver = method(batch_size="full", constants=StepConstants(3.0, 3.0, 2, 6))
+    assert [int(solver.plan(r).rounds) for r in (0, 10, 10_000)] == [1, 1, 1]
+
+
 @pytest.mark.slow("three programs")
 def test_fedac_sends_two_vectors_and_local_sgd_one():
     problem = toys.quadratic(3, 4)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, checked, method, one_of
-from fedrzo.methods.lower import GradientMethod, curvature_at, local_schedule
+from fedrzo.methods.lower import ROUNDING, GradientMethod, curvature_at, local_schedule
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, single_level
 from fedrzo.support.numbers import positive
@@ -68,6 +68,19 @@ class FedAC(GradientMethod):
         alpha = 3 / (2 * gamma * mu) - 0.5
         return gamma, alpha, (2 * alpha**2 - 1) / (alpha - 1)
 
+    def eta(self, r: Any) -> Any:
+        """Return the length of the steps in one of its rounds."""
+        return 1 / self.known.smoothness if self.stepsize is None else at(self.stepsize, r)
+
+    def steps_to(self, tolerance: Any) -> Any:
+        """Return how many steps, without noise, bring a first error down by a factor, where the loss is quadratic.
+
+        The error's slowest part falls like n (1 - 1/alpha)^n, up to a factor; the logarithm of n is bounded from above.
+        """
+        _, alpha, _ = self.coupling(self.eta(0), self.steps(0))
+        orders = jnp.log(1 / tolerance)
+        return (orders + jnp.log(1 + 4 * orders)) / -jnp.log(jnp.maximum(1 - 1 / alpha, ROUNDING**2))
+
     def round(self, federation: Federation, state: FedACState, r: Any) -> FedACState:
         """Broadcast both sequences, local steps, average both."""
         x, w = federation.average(self.client_steps, *state)
@@ -79,7 +92,7 @@ class FedAC(GradientMethod):
         """Accelerated local steps; x is the authors' w_ag."""
         self = self.knowing(curvature)
         steps, _ = local_schedule(self, client)
-        eta = 1 / self.known.smoothness if self.stepsize is None else at(self.stepsize, client.own_round)
+        eta = self.eta(client.own_round)
         gamma, alpha, beta = self.coupling(eta, steps)
 
         def local_step(t: Any, batch: Any, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fedrzo.federation.client import FULL, Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, method
-from fedrzo.methods.lower import GradientMethod, GradientState, local_schedule
+from fedrzo.methods.lower import ROUNDING, GradientMethod, GradientState, local_schedule
 from fedrzo.problems.curvature import StepConstants
 
 
@@ -53,7 +53,7 @@ class LocalSGD(GradientMethod):
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps bring a first error down by a factor: steps of decreasing length take more for less."""
         if self.batch_size == FULL:
-            return super().steps_to(tolerance**2)
+            return super().steps_to(jnp.maximum(tolerance**2, ROUNDING))
         # The product of 1 - mu / (L + mu t / 2) over t < T is about (1 + T / (2 kappa))^-2.
         return 2 * self.known.kappa * (tolerance**-0.5 - 1)
 

@@ -18,6 +18,8 @@ from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import Schedule, count, positive
 
+ROUNDING = 1e-16  # relative: an error so small is rounding
+
 
 class LowerPlan(NamedTuple):
     """What a lower level does in one upper round: how many rounds, how many local steps in each."""
@@ -104,15 +106,17 @@ class GradientMethod(TunedMethod):
             return LowerPlan(at(self.rounds, r), steps)
         if self.constants is None:
             raise InputError(f"rounds: {type(self).__name__} as a lower level needs rounds where a stepsize is given")
-        # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest.
+        # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest, but none
+        # after those that leave nothing but rounding: a single one where all curvatures are equal.
         needed = jnp.maximum(self.steps_to(self.tolerance) / steps, (r + 1.0) ** (2 / 3))
+        needed = jnp.minimum(needed, jnp.maximum(self.steps_to(ROUNDING) / steps, 1.0))
         return LowerPlan(jnp.ceil(needed).astype(jnp.int32), steps)
 
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps of 2/(mu+L), without noise, bring a first error down by a factor."""
         mu, L = self.known.modulus, self.known.smoothness
         contraction = (L - mu) / (L + mu)
-        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(contraction, 1e-3))
+        return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(contraction, ROUNDING**2))
 
     def scheduled_rounds(self, total: Any) -> Any:
         """Return how many rounds a schedule spreads so many steps over: m, unless a method needs fewer."""
