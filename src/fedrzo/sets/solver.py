@@ -1,8 +1,9 @@
 """Projection onto `A y <= b, E y = f`, in JAX: traced rows, any batch, exact derivatives.
 
 Equalities are eliminated first. What is left is the shortest move d with A d <= q, a strictly convex
-quadratic program: a primal-dual interior-point method finds which rows are active, and a linear solve on
-those rows gives d to rounding. Derivatives come from the same active rows.
+quadratic program: once it is known which rows are active, a linear solve on those rows gives d to rounding.
+Of a few rows they are found one by one, of many by a primal-dual interior-point method. Derivatives come from
+the same active rows.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from jax import Array, lax
 
 from fedrzo.sets.base import Rows
 
+FEW = 16  # rows that are added one by one
 INTERIOR_STEPS = 40  # 10 to 20 are used, unless the set is empty
 FINISHING_STEPS = 5  # 1 is used, unless the first guess of the active rows is wrong
 SHARPEST = 3  # how often the finish starts again, for rows at angles below 1e-5
@@ -126,9 +128,56 @@ def _least_move(A: Array, q: Array) -> tuple[Array, Array, Array]:
     unit = jnp.where(inside, 1, worst)  # the length that makes the largest violation one
     # In more dimensions than rows, d lies in the span of the rows: work in that span.
     B = jnp.linalg.qr(A.T, mode="r").T if A.shape[1] > A.shape[0] else A
-    multipliers, active = _finish(B, q / unit, *_interior_point(B, q / unit, inside), inside)
+    multipliers, active = _solve(B, q / unit, inside)
     multipliers = jnp.where(inside, 0, unit * multipliers)
     return -(A.T @ multipliers), multipliers, active & ~inside
+
+
+def _solve(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
+    """Return the multipliers of the shortest d with `B d <= q`, and the active rows.
+
+    A few rows are added one by one; many, and those few where rounding left that in doubt, go to the interior-point method.
+    """
+    if B.shape[0] > FEW:
+        return _finish(B, q, *_interior_point(B, q, done), done)[:2]
+
+    def attempt(carry: Any) -> Any:
+        count, _, _, done = carry
+        first = count == 0
+        by_rows, inside = _row_by_row(B, q, done | ~first), _interior_point(B, q, done | first)
+        u, s = jax.tree.map(lambda one, other: jnp.where(first, one, other), by_rows, inside)
+        return count + 1, *_finish(B, q, u, s, done)
+
+    start = (jnp.int32(0), jnp.zeros_like(q), q < 0, done)
+    _, u, active, _ = lax.while_loop(lambda c: (c[0] < 2) & ~c[3], attempt, start)
+    return u, active
+
+
+def _row_by_row(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
+    """Return multipliers and slacks by Lawson's and Hanson's method: the most violated row is added, until none is."""
+    p, gram = B.shape[0], B @ B.T
+    tiny = 100 * p * float(jnp.finfo(B.dtype).eps)
+
+    def step(carry: Any) -> Any:
+        count, u, active, _ = carry
+        both = active[:, None] & active
+        factor = jax.scipy.linalg.cho_factor(jnp.where(both, gram, 0) + jnp.diag(jnp.where(active, tiny, 1)))
+        ahead = jax.scipy.linalg.cho_solve(factor, jnp.where(active, -q, 0))
+        # Multipliers stay positive: go as far as they do, and drop the row that ends it.
+        falling = active & (ahead <= 0)
+        length = jnp.min(jnp.where(falling, u / jnp.where(falling, u - ahead, 1), 1))
+        u = u + length * (ahead - u)
+        blocked = jnp.any(falling)
+        kept = active & ~(falling & (u <= tiny))
+        slack = jnp.where(kept, jnp.inf, q + gram @ u)
+        worst = jnp.argmin(slack)
+        solved = ~blocked & (slack[worst] >= -tiny)
+        added = kept | (~blocked & (jnp.arange(p) == worst))
+        return count + 1, jnp.where(kept, u, 0), jnp.where(solved | blocked, kept, added), solved
+
+    start = (jnp.int32(0), jnp.zeros_like(q), jnp.arange(p) == jnp.argmin(q), done)
+    _, u, active, _ = lax.while_loop(lambda c: (c[0] < 3 * p) & ~c[3], step, start)
+    return jnp.where(active, jnp.maximum(u, tiny), 0), jnp.zeros_like(q)
 
 
 def _interior_point(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
@@ -182,8 +231,8 @@ def _room(v: Array, dv: Array) -> Array:
     return jnp.min(jnp.where(falling, v / jnp.where(falling, -dv, 1), jnp.inf))
 
 
-def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array, Array]:
-    """Solve on the rows that look active, correct the guess, and keep the best of what was seen.
+def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array, Array, Array]:
+    """Solve on the rows that look active, correct the guess, and keep the best of what was seen; tell whether it is exact.
 
     The measure is the residual of the optimality conditions: u >= 0, q + B B'u >= 0, one of each pair zero.
     """
@@ -210,5 +259,5 @@ def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array,
 
     first = (jnp.max(jnp.abs(jnp.minimum(u, slack(u)))), u, u > s)
     start = (jnp.int32(0), u, u > s, first, done)
-    *_, (_, u, active), _ = lax.while_loop(lambda c: (c[0] < SHARPEST * FINISHING_STEPS) & ~c[4], step, start)
-    return u, active
+    *_, (_, u, active), exact = lax.while_loop(lambda c: (c[0] < SHARPEST * FINISHING_STEPS) & ~c[4], step, start)
+    return u, active, exact
