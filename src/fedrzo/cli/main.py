@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrzo.cli import deploy, output, solve
+from fedrzo.cli import deploy, output, programs, solve
 from fedrzo.cli.commands import Command, Data, Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, one_of
 from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
@@ -36,6 +36,8 @@ Source = Annotated[
 
 def main(args: list[str] | None = None) -> int:
     """Run the command line; return its exit status."""
+    if args is None:  # a process of our own
+        programs.keep()
     arguments = sys.argv[1:] if args is None else args
     return invoke(app, arguments or ["--help"], "fedrzo")
 

@@ -1,0 +1,54 @@
+"""The command line keeps what it compiles; the library leaves that to the user."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fedrzo.cli import programs
+
+
+def command(home, *args):
+    """Run the command as a user's shell does, without the settings of these tests."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")} | {"JAX_PLATFORMS": "cpu"}
+    env |= {"XDG_CACHE_HOME": str(home)}
+    ran = subprocess.run([sys.executable, "-m", "fedrzo", *args], env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran
+
+
+@pytest.mark.slow("two processes, one of which compiles everything")
+def test_a_second_solve_compiles_nothing_and_says_the_same(tmp_path):
+    file = tmp_path / "problem.py"
+    command(tmp_path, "new", "bilevel", str(file))
+    first = command(tmp_path, "solve", str(file), "--rounds", "5", "--json", "--quiet")
+    kept = sorted((tmp_path / "fedrzo" / "programs").iterdir())
+    assert any(path.name.startswith("jit_rounds") for path in kept)
+    second = command(tmp_path, "solve", str(file), "--rounds", "5", "--json", "--quiet")
+    assert [path.name for path in kept] == [path.name for path in sorted((tmp_path / "fedrzo" / "programs").iterdir())]
+    assert second.stderr == first.stderr == ""
+
+
+def test_what_was_written_first_goes_first(tmp_path):
+    for i in range(4):
+        (tmp_path / f"program {i}").write_bytes(b"0" * 100)
+        os.utime(tmp_path / f"program {i}", (0, 1000 * i))
+    programs.drop_oldest(tmp_path, 250)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["program 2", "program 3"]
+
+
+def test_a_folder_of_the_users_own_stays(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    programs.keep()
+    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "own")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_home_that_cannot_be_written_in_stops_nothing(monkeypatch, tmp_path):
+    (tmp_path / "home").write_text("a file, not a folder")
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    programs.keep()
+    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
