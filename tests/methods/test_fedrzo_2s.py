@@ -71,7 +71,7 @@ def least_loss():
 
 test_conformance = suite(
     Case(
-        method=fz.FedRZO2s(0.05, 0.1, 5, batch_size=2),
+        method=fz.FedRZO2s(0.05, 0.1, 5, batch_size=2, solver=fz.vi.Projection()),
         problem=toy,
         numpy_loss=numpy_upper,
         rounds=40,

@@ -32,6 +32,7 @@ class FedRZO(Method):
     batch_size: int | str = checked(batch, default=1, static=True)
 
     takes_x: ClassVar[str] = "client_steps"  # the client step that is sent x
+    of_theorem: ClassVar[dict[str, Any]] = {}  # fields that the theory prescribes besides, unless the user gives them
 
     @classmethod
     @checked_signature()
@@ -70,6 +71,7 @@ class FedRZO(Method):
                     "leave it out"
                 )
         found = for_problem(problem, smoothing, budget=budget, **(constants or {}))
+        fields = cls.of_theorem | fields
         return cls(stepsize=found.stepsize, smoothing=found.smoothing, local_steps=found.local_steps, **fields)
 
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:

@@ -14,6 +14,7 @@ from fedrzo.sets.base import Pytree, Set
 from fedrzo.support.fields import check_fields
 
 Map = Callable[[jax.Array], jax.Array]
+LEAST = 100  # units of rounding: no solve is asked to be closer
 
 
 class Solution(NamedTuple):
@@ -98,9 +99,10 @@ def answer(y: jax.Array, residual: jax.Array, mu: Any, steps: Any) -> Solution:
 def reached(y: jax.Array, residual: jax.Array, mu: Any, tolerance: Any) -> jax.Array:
     """Tell whether the error bound (the residual, where mu is not positive) is below the tolerance, relative to max(1, |y|).
 
-    A residual that is not a number counts too: there is no point in going on.
+    A tolerance that the precision of y does not allow counts as the least that it does. A residual that is not a number counts
+    too: there is no point in going on.
     """
-    mu = jnp.asarray(mu, y.dtype)
+    mu, tolerance = jnp.asarray(mu, y.dtype), jnp.maximum(tolerance, LEAST * jnp.finfo(y.dtype).eps)
     return ~(residual > tolerance * jnp.where(mu > 0, mu, 1) * jnp.maximum(1, jnp.linalg.norm(y)))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import fedrzo as fz
 
 rounds = 2
-method = fz.FedRZO2s(stepsize=0.05, smoothing=0.1, local_steps=3, batch_size=2)
+method = fz.FedRZO2s(stepsize=0.05, smoothing=0.1, local_steps=3, batch_size=2, solver=fz.vi.Projection())
 
 
 def draw(key, client):
