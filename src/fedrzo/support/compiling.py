@@ -1,4 +1,4 @@
-"""How runs are compiled: options of XLA, and what it is to compute as it stands. What each gives is in docs/speed.md."""
+"""How runs are compiled: options of XLA, and what it is to compute as it stands. What each gives is in docs/speed-appendix.md."""
 
 import functools
 import os
