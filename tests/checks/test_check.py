@@ -58,7 +58,7 @@ def good():
 def bilevel():
     problem = fz.Bilevel(
         upper, lower, DATA, np.ones(2), np.zeros(2), lower_constraint=lambda x: fz.sets.Box(-1.0, x - 0.01),
-        modulus=2.5, smoothness=2.5,
+        modulus=2.5, smoothness=2.6,
     )  # fmt: skip
     return problem, fz.check(problem, BILEVEL, rounds=9)
 
@@ -116,7 +116,7 @@ def test_a_lower_level_is_measured_and_compared(bilevel):
     [(level, text)] = texts(report, "modulus")
     assert level == "note"
     assert text.startswith("2.5 was given, 2 measured on samples")
-    assert texts(report, "smoothness")[0][1].startswith("2.5 was given, 3 measured on samples")
+    assert texts(report, "smoothness")[0][1].startswith("2.6 was given, 3 measured on samples")
     assert texts(report, "lower_constraint") == [("ok", "Y(x) is not empty at x0 and 7 points up to 0.1 away")]
 
 

@@ -136,7 +136,7 @@ class Affine(Matrix):
 
 
 class Polyhedron(Matrix):
-    """The polyhedron `A x <= b`, projected onto by an interior-point method and an exact finish.
+    """The polyhedron `A x <= b`, projected onto by way of its active rows, and exactly on those.
 
     Measured against the distance moved, the projection is within 1e-9 in float64, also with redundant, badly scaled or opposite
     rows (no interior) and at degenerate vertices. In float32 expect 1e-5, and 1e-3 where rows are nearly parallel. If a set of

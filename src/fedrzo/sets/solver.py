@@ -7,27 +7,19 @@ the same active rows.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fedrzo.sets.base import Rows
+from fedrzo.sets.interior import interior_point
 
 FEW = 16  # rows that are added one by one
-INTERIOR_STEPS = 40  # 10 to 20 are used, unless the set is empty
 FINISHING_STEPS = 5  # 1 is used, unless the first guess of the active rows is wrong
 SHARPEST = 3  # how often the finish starts again, for rows at angles below 1e-5
 REFINEMENTS = 8
-
-
-class Point(NamedTuple):
-    """An iterate of the interior-point method: the move, the multipliers, the slacks."""
-
-    d: Array
-    u: Array
-    s: Array
 
 
 @jax.jit  # so that a call outside compiled code compiles once, not each time
@@ -139,12 +131,12 @@ def _solve(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
     A few rows are added one by one; many, and those few where rounding left that in doubt, go to the interior-point method.
     """
     if B.shape[0] > FEW:
-        return _finish(B, q, *_interior_point(B, q, done), done)[:2]
+        return _finish(B, q, *interior_point(B, q, done), done)[:2]
 
     def attempt(carry: Any) -> Any:
         count, _, _, done = carry
         first = count == 0
-        by_rows, inside = _row_by_row(B, q, done | ~first), _interior_point(B, q, done | first)
+        by_rows, inside = _row_by_row(B, q, done | ~first), interior_point(B, q, done | first)
         u, s = jax.tree.map(lambda one, other: jnp.where(first, one, other), by_rows, inside)
         return count + 1, *_finish(B, q, u, s, done)
 
@@ -178,57 +170,6 @@ def _row_by_row(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
     start = (jnp.int32(0), jnp.zeros_like(q), jnp.arange(p) == jnp.argmin(q), done)
     _, u, active, _ = lax.while_loop(lambda c: (c[0] < 3 * p) & ~c[3], step, start)
     return jnp.where(active, jnp.maximum(u, tiny), 0), jnp.zeros_like(q)
-
-
-def _interior_point(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
-    """Return multipliers u and slacks s of the shortest d with `B d + s = q, s >= 0`.
-
-    Mehrotra's predictor and corrector, run until u and s tell which rows are active. `damping` is a proximal
-    term on u: it bounds the condition of the linear system where rows are dependent or the set has no
-    interior, and leaves the solution as it is.
-    """
-    eps = float(jnp.finfo(B.dtype).eps)
-
-    def step(carry: Any) -> Any:
-        count, state, _ = carry
-        new = _predict_and_correct(B, q, state, damping=0.01 * eps**0.5)
-        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(v)) for v in new]))
-        new = jax.tree.map(lambda old, v: jnp.where(finite, v, old), state, new)
-        d, u, s = new
-        solved = (jnp.mean(u * s) < eps**1.5) & jnp.all(jnp.abs(B @ d + s - q) < 1e4 * eps * (1 + s))
-        return count + 1, new, ~finite | solved
-
-    s = jnp.maximum(q, 1)
-    start = Point(jnp.zeros_like(B[0]), 1 / s, s)
-    _, (_, u, s), _ = lax.while_loop(lambda c: (c[0] < INTERIOR_STEPS) & ~c[2], step, (0, start, done))
-    return u, s
-
-
-def _predict_and_correct(B: Array, q: Array, state: Point, damping: float) -> Point:
-    d, u, s = state
-    dual, primal, gap = d + B.T @ u, B @ d + s - q, jnp.mean(u * s)
-    weight = 1 / (s + damping * u)
-    factor = jax.scipy.linalg.cho_factor(jnp.eye(d.shape[0], dtype=d.dtype) + (B.T * (u * weight)) @ B)
-
-    def newton(product: Array) -> tuple[Point, Array]:
-        known = weight * (u * primal - product)
-        move = jax.scipy.linalg.cho_solve(factor, -dual - B.T @ known)
-        du = known + weight * u * (B @ move)
-        ds = damping * du - primal - B @ move
-        return Point(move, du, ds), jnp.minimum(_room(u, du), _room(s, ds))
-
-    (_, du, ds), room = newton(u * s)
-    length = jnp.minimum(room, 1)
-    centring = (jnp.mean((u + length * du) * (s + length * ds)) / gap) ** 3
-    change, room = newton(u * s + du * ds - centring * gap)
-    length = jnp.minimum(0.99 * room, 1)
-    return Point(*(old + length * new for old, new in zip(state, change, strict=True)))
-
-
-def _room(v: Array, dv: Array) -> Array:
-    """Return how far v may go along dv and stay positive."""
-    falling = dv < 0
-    return jnp.min(jnp.where(falling, v / jnp.where(falling, -dv, 1), jnp.inf))
 
 
 def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array, Array, Array]:
