@@ -56,7 +56,7 @@ test-slow: $(READY) ## the tests that say they are slow, and one real Flower fed
 
 test-default: $(READY) ## the three algorithms, the README's example and what computes for long, as XLA compiles them for users
 	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_nn.py tests/methods/test_fedrzo_bl.py tests/methods/test_fedrzo_2s.py \
-	  tests/docs/test_readme.py -m "not slow" -k "conformance or hand or example"
+	  tests/docs/test_readme.py -m "not slow"
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/certificates/test_coverage.py
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)

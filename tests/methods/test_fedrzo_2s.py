@@ -255,5 +255,25 @@ def test_an_empty_set_met_on_the_way_stops_the_run_and_names_x():
     assert fz.run(method, problem, 20, progress=False).x[0] == pytest.approx(5.0)
 
 
+def test_a_tolerance_that_is_missed_by_little_is_warned_of():
+    with pytest.warns(UserWarning, match=r"solver: Extragradient\(max_steps=60\) comes within .* of y at x0, no closer"):
+        go(toy(x0=1.0), fz.vi.Extragradient(max_steps=60))
+
+
+def test_the_default_solver_is_accurate_as_far_as_single_precision_allows():
+    """Warnings are errors here: none is due."""
+    data = fz.ClientData([np.full((2, 1), value, np.float32) for value in (0.1, -0.2)])
+    problem = fz.TwoStage(upper, lower, data, np.ones(2, np.float32), np.zeros(2, np.float32), None, fz.sets.Box(0.0, 1.0))
+    result = fz.run(fz.FedRZO2s(0.05, 0.1), problem, 2, progress=False)
+    assert result.history["lower_error"].max() < 1e-4
+
+
+def test_the_theory_names_algorithm_5():
+    with pytest.warns(UserWarning, match="constants of TwoStage are estimated"):
+        prescribed = fz.FedRZO2s.from_theory(toy(modulus=1.0, smoothness=2.5), 1000)
+    assert prescribed.solver == fz.vi.Projection()
+    assert fz.FedRZO2s(0.1, 0.1).solver == fz.vi.Accelerated()
+
+
 def test_repr_reads_like_the_call():
     assert repr(fz.FedRZO2s(1e-3, 0.1, 20)) == "FedRZO2s(stepsize=0.001, smoothing=0.1, local_steps=20)"

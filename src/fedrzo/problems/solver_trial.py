@@ -36,9 +36,10 @@ def _try(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver: Any) 
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
         found = solve_once(problem, x, xi, solver, client)
         mu = problem.constants_of(client).mu
-        if np.isfinite(found.residual) and reached(found.y, found.residual, mu, solver.tolerance):
+        finite = np.isfinite(found.residual)
+        if finite and reached(found.y, found.residual, mu, solver.tolerance):
             return
-        if np.isfinite(found.residual) and reached(found.y, found.residual, mu, NEAR):
+        if finite and reached(found.y, found.residual, mu, NEAR):
             close = float(found.residual) / (float(mu) if mu > 0 else 1.0)
             warn(f"solver: {solver!r} comes within {close:.1g} of y at x0, no closer; tolerance={3 * close:.1g} saves steps")
             return
