@@ -188,3 +188,17 @@ def rows() -> list[Callable[[], Row]]:
         ),
         *(lambda a=a: convolution_row(*a) for a in [(8, 4, 5, 8), (14, 8, 10, 16), (28, 32, 5, 16)]),
     ]
+
+
+def crowded_rows() -> list[Callable[[], Row]]:
+    """Return rows with many clients, as GPUs are for: minutes a row on two cores."""
+    return [
+        lambda: quantile_row(1000, 1000, 16),
+        lambda: logistic_row(300, 5000, 32),
+        lambda: huber_row(200, 2000, 16),
+        lambda: factorisation_row(500, 250, 4, 1000, 32),
+        *(lambda b=b: network_row("ReLU network", RELU, (784, 4), 5000, b) for b in (1, 32)),
+        lambda: network_row("ReLU network", RELU, (784, 384), 100, 32),
+        *(lambda m=m: network_row("GELU network", GELU, (128, 256, 256), m, 32) for m in (100, 1000)),
+        lambda: convolution_row(14, 8, 1000, 16),
+    ]

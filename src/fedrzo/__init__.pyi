@@ -12,7 +12,7 @@ from .certificates import certify as certify
 from .checks import Report as Report
 from .checks import check as check
 from .data.client_data import ClientData as ClientData
-from .data.client_data import Sampler as Sampler
+from .data.sampler import Sampler as Sampler
 from .errors import BlackboxError as BlackboxError
 from .errors import CheckpointError as CheckpointError
 from .errors import DivergedError as DivergedError

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import fedrzo as fz
+from fedrzo.data import client_data
 from fedrzo.data.client_data import CHUNK
 from fedrzo.federation.client import Client
 from fedrzo.zoo import toys
@@ -90,6 +91,37 @@ def test_full_batches_agree_between_engines_and_count_each_clients_size():
     fast, plain = (fz.run(method, problem, 3, engine=e, progress=False) for e in ("simulation", "loop"))
     np.testing.assert_allclose(fast.x, plain.x, rtol=1e-12)
     assert fast.history["evaluations"][-1] == plain.history["evaluations"][-1] == 3 * 2 * 2 * sum(SIZES)
+
+
+@pytest.mark.parametrize("sizes", [(4,) * 7, (3, 1, 6, 2, 5, 4, 7)])
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+def test_walking_through_all_samples_counts_each_once(sizes, weights, monkeypatch):
+    """The last chunk is not full: it goes back over samples that have been counted."""
+    monkeypatch.setattr(client_data, "MONITOR_CHUNK", 5)
+    monkeypatch.setattr(client_data, "CLIENTS_AT_A_TIME", 3)
+    monkeypatch.setattr(client_data, "BYTES_AT_A_TIME", {})
+    monkeypatch.setattr(client_data, "ALL_AT_ONCE", 0)
+    rng = np.random.default_rng(1)
+    clouds, shifts = [rng.normal(size=(size, 2)) for size in sizes], [rng.normal() for _ in sizes]
+    data = fz.ClientData(clouds, fixed=shifts)
+    problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(b[0] @ x + b[1])), data, np.array([0.5, -1.0]), weights=weights)
+    assert data.all_chunks == (3 if len(set(sizes)) == 1 else 6)
+    each = [np.mean(np.abs(cloud @ problem.x0 + shift)) for cloud, shift in zip(clouds, shifts, strict=True)]
+    expected = np.average(each, weights=sizes if weights == "samples" else None)
+    with problem.precision():
+        np.testing.assert_allclose(problem.evaluate(jnp.asarray(problem.x0))["loss"], expected, rtol=1e-14)
+
+
+def test_what_a_sampler_is_monitored_over_is_drawn_once(monkeypatch):
+    sampler = fz.Sampler(lambda key, i: i + jax.random.normal(key, (2,)), clients=3, evaluation=10)
+    problem = fz.Nonsmooth(toys.squared_distance, sampler, np.ones(2))
+    with problem.precision():
+        kept, x = problem.keeping_samples(), jnp.asarray(problem.x0)
+        assert kept.data.drawn.shape == (3, 10, 2)
+        np.testing.assert_allclose(kept.evaluate(x)["loss"], problem.evaluate(x)["loss"], rtol=1e-14)
+        np.testing.assert_array_equal(kept.data.everything_of(1), sampler.everything_of(1))
+        monkeypatch.setattr("fedrzo.data.sampler.ALL_AT_ONCE", 3 * 10 * 2 * 8 - 1)
+        assert problem.keeping_samples().data.drawn is None  # too large
 
 
 def test_sampler_draws_by_client():

@@ -1,5 +1,6 @@
 """Clients over several devices and chunk by chunk: the same run, less memory."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import fedrzo as fz
 from fedrzo import zoo
+from fedrzo.engines.simulation import spread
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.engines.simulation.rounds import Span, advance
 from fedrzo.zoo import toys
@@ -78,3 +80,23 @@ def test_memory_grows_with_the_chunk_and_not_with_the_clients():
 def test_bad_chunks(chunk):
     with pytest.raises(fz.InputError, match="client_chunk: found"):
         Simulation(client_chunk=chunk)
+
+
+def test_large_data_travel_once_and_leave_with_their_owner():
+    """Samples that nobody can change are kept by the device; what can change is sent anew."""
+    gc.collect()
+    before = len(spread._KEPT)
+    data = fz.ClientData([np.zeros((1000, 200))])
+    first, second = (spread.sent_once(data.flat, None) for _ in range(2))
+    assert first is second
+    assert first.dtype == jax.dtypes.canonicalize_dtype(float)
+    with jax.enable_x64(True):
+        assert spread.sent_once(data.flat, None).dtype == np.float64
+    with pytest.raises(ValueError, match="read-only"):
+        data.flat[0] = 1.0
+    changing, small = np.zeros((1000, 200)), fz.ClientData([np.zeros(3)]).flat
+    assert spread.sent_once(changing, None) is changing
+    assert spread.sent_once(small, None) is small
+    del data
+    gc.collect()
+    assert len(spread._KEPT) == before

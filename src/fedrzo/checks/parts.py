@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.checks.report import NOTE, OK, Finding
-from fedrzo.data.client_data import Sampler
+from fedrzo.data.sampler import Sampler
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.mistakes import IGNORED, ignores_key

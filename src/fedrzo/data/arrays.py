@@ -65,6 +65,7 @@ def concatenate(columns: list[np.ndarray], j: int) -> np.ndarray:
         row = int(np.argwhere(~np.isfinite(column))[0][0])
         client = int(np.searchsorted(starts, row, side="right"))
         raise InputError(f"data: client {client} has a value that is not finite in array {j}; clean its samples first")
+    column.flags.writeable = False  # so that a device may keep it from one run to the next
     return column
 
 

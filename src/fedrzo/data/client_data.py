@@ -1,8 +1,7 @@
-"""Where samples come from: `ClientData` (stored samples) and `Sampler` (drawn on demand)."""
+"""Clients' stored samples: `ClientData`."""
 
 import copy
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -10,17 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.data.arrays import check_clients, concatenate, stack_fixed
-from fedrzo.errors import InputError
-from fedrzo.support.arguments import call_user
-from fedrzo.support.keys import usual
 from fedrzo.support.numbers import check_counts
-from fedrzo.support.pytrees import index, replaced, traced
+from fedrzo.support.pytrees import index, replaced, size_of, traced
 
 PyTree = Any
 # Samples evaluated at a time where clients of unequal sizes are walked through in full: large enough to keep the
 # processor busy, small enough that the last, partly filled chunk wastes little.
 CHUNK = 128
 MONITOR_CHUNK = 4096  # the same where all clients' samples are walked through together
+CLIENTS_AT_A_TIME = 64  # whole clients that are looked at together; bounds the memory that monitoring takes at a large n
+# More of them, as long as their samples have no more bytes than this: what a cache holds, or a GPU has to spare.
+BYTES_AT_A_TIME = {"cpu": 1 << 24, "gpu": 1 << 30}
+ALL_AT_ONCE = 1 << 28  # bytes of all samples up to which they are looked at where they are; parts of them are copied first
 
 
 @traced("flat", "offsets", "sizes", "fixed")
@@ -53,7 +53,6 @@ class ClientData:
         self.is_wide = False
         self.longest = int(sizes.max())
         self.chunk_size = min(self.longest, CHUNK)
-        self.monitor_chunk = min(self.samples, MONITOR_CHUNK)
 
     @classmethod
     def shared(cls, samples: PyTree, clients: int) -> Self:
@@ -76,7 +75,6 @@ class ClientData:
             part.samples = len(rows)
         part.fixed = jax.tree.map(lambda leaf: np.asarray(leaf)[list(clients)], self.fixed)
         part.longest = int(part.sizes.max())
-        part.monitor_chunk = min(part.samples, MONITOR_CHUNK)
         return part
 
     def wide(self) -> Self:
@@ -119,19 +117,46 @@ class ClientData:
         """Return the number of chunks of one client."""
         return (jnp.asarray(self.sizes)[client] + self.chunk_size - 1) // self.chunk_size
 
-    def everything(self, k: Any, client_weights: Any) -> tuple[PyTree, jax.Array]:
-        """Return the k-th chunk of ALL samples as batches of one, each weighted by its client's weight over its size.
+    @property
+    def _walk(self) -> tuple[int, int]:
+        """How many batches all samples make, one for each client or, where sizes differ, each sample; how many go together."""
+        if self.equal_size is None:
+            return self.samples, min(self.samples, MONITOR_CHUNK)
+        stored = size_of(self.flat)
+        if stored <= ALL_AT_ONCE:
+            return self.clients, self.clients
+        most = BYTES_AT_A_TIME.get(jax.default_backend(), 0) * self.clients // stored
+        return self.clients, min(self.clients, max(CLIENTS_AT_A_TIME, most))
 
-        This walks the flat storage, so monitoring clients of very unequal sizes costs no padding.
+    @property
+    def all_chunks(self) -> int:
+        """In how many chunks all samples are walked through."""
+        batches, together = self._walk
+        return -(-batches // together)
+
+    def everything(self, k: Any, client_weights: Any) -> tuple[PyTree, jax.Array]:
+        """Return the k-th chunk of ALL samples as batches, with what each counts in the mean of all clients.
+
+        This walks the flat storage, so monitoring clients of very unequal sizes costs no padding, and nothing is looked up.
         """
-        place = k * self.monitor_chunk + jnp.arange(self.monitor_chunk, dtype=jnp.int32)
-        rows = jnp.minimum(place, self.samples - 1)
-        client = jnp.searchsorted(jnp.asarray(self.offsets), rows, side="right") - 1
-        weight = jnp.asarray(client_weights)[client] / jnp.asarray(self.sizes)[client]
-        return self._singles(rows, client), jnp.where(place < self.samples, weight, 0.0)
+        (batches, together), each = self._walk, self.equal_size or 1
+        first = jnp.minimum(k * together, batches - together)  # the last chunk goes back over some of the one before
+        place = first + jnp.arange(together, dtype=jnp.int32)
+        client = place if self.equal_size else jnp.searchsorted(jnp.asarray(self.offsets), place, side="right") - 1
+
+        def cut(leaf: jax.Array) -> jax.Array:
+            rows = jax.lax.dynamic_slice_in_dim(jnp.asarray(leaf), first * each, together * each)
+            return rows.reshape(together, each, *rows.shape[1:])
+
+        weight = jnp.asarray(client_weights)[client] * each / jnp.asarray(self.sizes)[client]
+        samples = self._widened(jax.tree.map(cut, self.flat))
+        samples = samples if self.fixed is None else (samples, index(self.fixed, client))
+        return samples, jnp.where(place >= k * together, weight, 0.0)
 
     def _rows(self, rows: Any) -> PyTree:
-        samples = index(self.flat, rows)
+        return self._widened(index(self.flat, rows))
+
+    def _widened(self, samples: PyTree) -> PyTree:
         if not self.is_wide:
             return samples
         return jax.tree.map(lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples)
@@ -155,65 +180,3 @@ class Whole(NamedTuple):
         place = jnp.minimum(jnp.arange(data.longest, dtype=jnp.int32), size - 1)
         samples = data._rows(jnp.asarray(data.offsets)[client] + place)
         return samples, () if data.fixed is None else (index(data.fixed, client),), size
-
-
-@traced()
-class Sampler:
-    """Samples drawn on demand: `fn(key, client_id) -> xi`, a pytree of arrays without a batch axis.
-
-    Args:
-        fn: JAX-traceable.
-        clients: how many clients there are.
-        evaluation: samples per client, drawn once from a fixed key, over which losses are monitored.
-    """
-
-    stored: Literal[False] = False
-    identical: Literal[False] = False
-    fixed = None
-    equal_size = None
-
-    def __init__(self, fn: Callable[[jax.Array, Any], PyTree], clients: int, evaluation: int = 1024) -> None:
-        if not callable(fn):
-            raise InputError(f"Sampler: fn is {type(fn).__name__}, not a function; pass fn(key, client_id)")
-        for name, value in (("clients", clients), ("evaluation", evaluation)):
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"Sampler: {name} is {value!r}; pass a whole number of at least 1")
-        drawn = functools.partial(jax.eval_shape, fn)
-        call_user(drawn, "Sampler: fn", "fn(key, client_id)", jax.random.key(0), jnp.int32(0))
-        self.fn = fn
-        self.clients = clients
-        self.evaluation = evaluation
-        self.full_batch = evaluation  # how many samples stand for all that a client could draw
-
-    @property
-    def samples(self) -> int:
-        """How many samples one pass over all clients takes."""
-        return self.clients * self.evaluation
-
-    def __repr__(self) -> str:
-        return f"Sampler({getattr(self.fn, '__name__', 'fn')}, {self.clients} clients)"
-
-    def sample(self, key: jax.Array, client: Any, client_id: Any, batch_size: int) -> PyTree:
-        """Draw a batch: independent samples on a new leading axis."""
-        return self.batch(self.draw(key, client, batch_size), client, client_id)
-
-    def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
-        """Draw the keys of a batch's samples."""
-        return usual(jax.random.split(key, batch_size))
-
-    def batch(self, keys: jax.Array, client: Any, client_id: Any) -> PyTree:
-        """Return the samples that were drawn."""
-        return jax.vmap(lambda key: self.fn(key, client_id))(keys)
-
-    def part(self, clients: Sequence[int]) -> Self:
-        """Return the sampler for some clients: samples depend on a client's name, which it keeps, not on its place."""
-        return replaced(self, clients=len(clients))
-
-    def wide(self) -> Self:
-        """Return this sampler: what it draws has the precision it was drawn in."""
-        return self
-
-    def everything_of(self, client_id: Any) -> PyTree:
-        """Return the fixed batch over which this client's loss is monitored."""
-        key = jax.random.fold_in(jax.random.key(20_230_913), client_id)
-        return self.sample(key, client_id, client_id, self.evaluation)

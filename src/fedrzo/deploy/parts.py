@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.data.client_data import ClientData
+from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem, set_family
@@ -21,7 +22,7 @@ from fedrzo.support.pytrees import traced
 Settings = Mapping[str, Any]
 
 
-@traced()
+@traced("drawn")
 class OwnSampler(Sampler):
     """A sampler on the node of one client, which is monitored under its own name."""
 

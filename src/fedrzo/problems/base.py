@@ -15,11 +15,12 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.data.arrays import check_numbers
+from fedrzo.data.client_data import CLIENTS_AT_A_TIME
 from fedrzo.errors import InputError
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.captures import notice
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
-from fedrzo.problems.monitor import CLIENTS_AT_A_TIME, mean_loss
+from fedrzo.problems.monitor import mean_loss
 from fedrzo.problems.questions import Questions
 from fedrzo.support.arguments import check_function, kind
 from fedrzo.support.columns import taken
@@ -141,6 +142,10 @@ class Problem(Questions):
     def with_data(self, data: Data, lower_data: Data) -> Self:
         """Return this problem with other data."""
         return replaced(self, data=data)
+
+    def keeping_samples(self) -> Self:
+        """Return this problem, with the samples that are monitored drawn once where they would be drawn for each look."""
+        return replaced(self, data=self.data if self.data.stored else self.data.keeping())
 
     def part(self, clients: Sequence[int]) -> Self:
         """Return this problem with the data and the sets of some clients alone, for those who run their steps elsewhere."""

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.data.client_data import ClientData
+from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.black_box import telling
 from fedrzo.support.arguments import call_user, describe

@@ -3,19 +3,21 @@
 `run` looks at a handful of samples and warns; `check` asks the same questions of more samples at more points.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.data.client_data import Sampler
+from fedrzo.data.sampler import Sampler
 from fedrzo.errors import warn
 from fedrzo.federation.client import FULL
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.inputs import SAMPLES, Data, drawn, some_samples
 from fedrzo.problems.questions import Stated
+from fedrzo.support.known import known
 
 FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
 ALIKE = 1e-3  # relative differences below this are none
@@ -51,26 +53,33 @@ class Mistake(NamedTuple):
 
 def warn_of_mistakes(problem: Problem, method: Any) -> None:
     """Look at a few samples before the first round, and warn of what is most likely not meant; nothing is charged."""
-    if not problem.data.stored and ignores_key(problem.data):
+    data = problem.data
+    if not data.stored and known(problem, "ignores its key", functools.partial(ignores_key, data)):
         warn(f"Sampler: {IGNORED}")
     if not problem.takes_batches:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
     smoothing = float(getattr(method, "smoothing", NEAR))
     for level in problem.stated:
-        # The start, a point as far from it as the method asks, and one that is farther.
-        direction = np.random.default_rng(0).normal(size=level.start.size)
-        lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(direction)
-        places = (np.asarray(level.start) + lengths[:, None] * direction).astype(problem.dtype)
-        _warn_of_no_mean(level, [level.trees(jnp.asarray(place)) for place in places], method)
+        found = known(problem, (level.argument, smoothing), functools.partial(_mistake, level, smoothing, problem.dtype))
+        if found is not None and found.apart >= CLEAR:
+            _warn_of_no_mean(level, found, method)
 
 
-def _warn_of_no_mean(level: Stated, points: list[tuple], method: Any) -> None:
-    function, data = level.loss, level.data
-    blackbox = is_blackbox(function)
-    values = _ask(function, data, points[:2], *BLACKBOX) if blackbox else _ask(function, data, points, CLIENTS, SAMPLES)
-    found = None if values is None else no_mean(values, 0.0, jax.tree.leaves(points)[0].dtype)
-    if found is None or found.apart < CLEAR:
-        return
+def _mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:
+    """Ask at the start, at a point as far from it as the method asks, and at one that is farther."""
+    direction = np.random.default_rng(0).normal(size=level.start.size)
+    lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(direction)
+    places = (np.asarray(level.start) + lengths[:, None] * direction).astype(dtype)
+    points = [level.trees(jnp.asarray(place)) for place in places]
+    if is_blackbox(level.loss):
+        values = _ask(level.loss, level.data, points[:2], *BLACKBOX)
+    else:
+        values = _ask(level.loss, level.data, points, CLIENTS, SAMPLES)
+    return None if values is None else no_mean(values, 0.0, dtype)
+
+
+def _warn_of_no_mean(level: Stated, found: Mistake, method: Any) -> None:
+    data, blackbox = level.data, is_blackbox(level.loss)
     # Where a black box gets whole batches only, what it makes of one is its own affair, but for a sum; where sizes are equal,
     # the monitored loss of other functions is that of whole batches.
     whole = getattr(method, "batch_size", None) == FULL if blackbox else data.equal_size is not None

@@ -6,11 +6,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.data.client_data import CLIENTS_AT_A_TIME, ClientData
+from fedrzo.data.sampler import Sampler
 from fedrzo.support.pytrees import real
-
-# How many clients are looked at together; bounds the memory that monitoring takes at a large n.
-CLIENTS_AT_A_TIME = 64
 
 
 class Losses(Protocol):
@@ -36,19 +34,21 @@ def mean(level: Losses, function: Callable[[Any], jax.Array], whole: bool = Fals
     data, weights = level.data, jnp.asarray(level.client_weights)
     if data.identical:
         return function(data.everything_of(0))
-    if whole or not data.stored or data.equal_size is not None:
+    if not data.stored and data.drawn is not None:
+        values = real(jax.lax.map(function, data.drawn, batch_size=CLIENTS_AT_A_TIME))
+        return jnp.tensordot(weights.astype(values.dtype), values, 1)
+    if not data.stored or (whole and data.equal_size is None):
         clients = jnp.arange(data.clients)
         values = real(jax.lax.map(lambda i: function(data.everything_of(i)), clients, batch_size=CLIENTS_AT_A_TIME))
         return jnp.tensordot(weights.astype(values.dtype), values, 1)
 
     def add(k: Any, total: jax.Array) -> jax.Array:
-        singles, weight = data.everything(k, weights)
-        values = real(jax.vmap(function)(singles))
+        batches, weight = data.everything(k, weights)
+        values = real(jax.vmap(function)(batches))
         return total + jnp.tensordot(weight.astype(values.dtype), values, 1)
 
     shape = jax.eval_shape(lambda: real(jax.vmap(function)(data.everything(0, weights)[0])))
-    start = jnp.zeros(shape.shape[1:], shape.dtype)
-    return jax.lax.fori_loop(0, -(-data.samples // data.monitor_chunk), add, start)
+    return jax.lax.fori_loop(0, data.all_chunks, add, jnp.zeros(shape.shape[1:], shape.dtype))
 
 
 def mean_loss(level: Losses, *point: jax.Array) -> jax.Array:

@@ -60,7 +60,7 @@ class WithMap(Hierarchical):
         """Return all monitored scenarios, whose they are, and their weights."""
         data, clients = self.data, jnp.asarray(self.client_weights, float)
         if not data.stored:
-            drawn = jax.vmap(data.everything_of)(jnp.arange(data.clients))
+            drawn = jax.vmap(data.everything_of)(jnp.arange(data.clients)) if data.drawn is None else data.drawn
             flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), drawn)
             owner = jnp.repeat(jnp.arange(data.clients), data.evaluation)
             return Scenarios(lambda rows: index(flat, rows), owner, (clients / data.evaluation)[owner])

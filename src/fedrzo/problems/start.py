@@ -11,6 +11,7 @@ from fedrzo.errors import InputError, warn
 from fedrzo.federation.estimators import measure_noise
 from fedrzo.problems.base import INSIDE, Problem
 from fedrzo.support.arguments import call_user, describe
+from fedrzo.support.known import known
 from fedrzo.support.pytrees import as_float
 
 
@@ -33,9 +34,9 @@ def feasible_start(problem: Problem) -> Problem:
     if problem.sets.free:
         return problem.inside_lower()
     x0 = problem.x0
-    problem.sets.refuse_empty(x0)
+    known(problem, "sets in common", lambda: problem.sets.refuse_empty(x0))
     near = INSIDE * (1 + float(np.linalg.norm(x0)))
-    distance, left = map(float, _outside(problem, jnp.asarray(x0)))
+    distance, left = known(problem, "x0 outside", lambda: tuple(map(float, _outside(problem, jnp.asarray(x0)))))
     outside = distance > near
     if outside:
         problem = problem.moved_to(np.asarray(problem.project(jnp.asarray(x0))))
@@ -97,7 +98,7 @@ def _check_test(problem: Problem, *point: Any) -> None:
 
 def _warn_of_rounding(problem: Problem, smoothing: float, value: float) -> None:
     """Tell the user when f(x+v) - f(x-v) is mostly rounding in this precision."""
-    noise = measure_noise(problem, np.asarray(problem.x0), smoothing)
+    noise = known(problem, ("noise", smoothing), lambda: measure_noise(problem, np.asarray(problem.x0), smoothing))
     if noise.rounding >= noise.statistical:
         warn(
             f"smoothing: at {smoothing:g} the rounding noise of a gradient estimate ({noise.rounding:.3g}) exceeds its "

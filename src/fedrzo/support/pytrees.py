@@ -105,8 +105,13 @@ def replaced(instance: Instance, **attributes: Any) -> Instance:
     return other
 
 
+def size_of(tree: Any) -> int:
+    """Count the bytes of all arrays of a tree as they are stored, abstract ones included."""
+    return sum(leaf.size * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
+
+
 def nbytes(tree: Any) -> int:
-    """Count the bytes of all arrays of a tree (abstract arrays too)."""
+    """Count the bytes of all numbers of a tree as JAX has them."""
     return sum(leaf.size * np.dtype(leaf.dtype).itemsize for leaf in map(jnp.asarray, jax.tree.leaves(tree)))
 
 

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets, vi
-from fedrzo.data.client_data import ClientData, Sampler
+from fedrzo.data.client_data import ClientData
+from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError
 from fedrzo.problems.inputs import Data
 from fedrzo.problems.two_stage import TwoStage

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import sets
-from fedrzo.data.client_data import Sampler
+from fedrzo.data.sampler import Sampler
 from fedrzo.problems.two_stage import TwoStage
 
 COSTS = np.array([10.0, 8.0, 6.0, 4.0, 2.0])

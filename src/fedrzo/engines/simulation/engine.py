@@ -19,6 +19,7 @@ from fedrzo.federation.protocol import Cost, PyTree
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.support.compiling import LONG
+from fedrzo.support.known import known
 
 
 class SimulationSession(Session):
@@ -34,18 +35,13 @@ class SimulationSession(Session):
         # A GPU is to know how long loops are; a CPU gains nothing by it, and a sweep over local steps compiles once.
         self.on_gpu = spread.platform == "gpu"
         self.known = counts(methods[0]) if self.on_gpu and not self.many else ()
-        self.method = self._place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
-        self.key = self._place(jnp.stack(keys) if self.many else keys[0])
-        self.problem = self._place(problem)
-        carry = self._place(start(self.method, self.problem, self.key, many=self.many))
+        self.method = self.spread.place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
+        self.key = self.spread.place(jnp.stack(keys) if self.many else keys[0])
+        kept = problem if problem.data.stored else known(problem, "samples kept", problem.keeping_samples)
+        self.problem = self.spread.place(kept)
+        carry = self.spread.place(start(self.method, self.problem, self.key, many=self.many))
         # Copies: compiled code takes over the buffers of its carry, so no two may share one.
         self.carry = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
-
-    def _place(self, tree: PyTree) -> PyTree:
-        """Put arrays on the device, or a copy on each of several."""
-        if self.spread.mesh is None:
-            return jax.device_put(tree, self.spread.device)
-        return jax.device_put(tree, jax.sharding.NamedSharding(self.spread.mesh, jax.sharding.PartitionSpec()))
 
     def advance(self, rounds: int) -> None:
         """Run some more rounds; where somebody looks now and then, by the program that can."""
@@ -106,7 +102,7 @@ class SimulationSession(Session):
 
     def restore(self, arrays: list[np.ndarray], round: int) -> None:
         """Go on from stored arrays."""
-        self.carry = self._place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
+        self.carry = self.spread.place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
         self.round = round
 
 

@@ -1,7 +1,9 @@
 """How the simulation spreads its clients: all side by side, over several devices, or chunk by chunk."""
 
 import dataclasses
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,8 @@ from fedrzo.federation.protocol import PyTree, Reply, weighted_mean
 from fedrzo.support.pytrees import index
 
 Step = Callable[[jax.Array, PyTree], Reply]
+LARGE = 1 << 20  # bytes of an array that devices keep from one run to the next
+_KEPT: dict[tuple, jax.Array] = {}  # by the id of what was sent; no longer than that lives
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +31,13 @@ class Spread:
         if self.mesh is not None:
             return str(self.mesh.devices.flat[0].platform)
         return jax.default_backend() if self.device is None else self.device.platform
+
+    def place(self, tree: PyTree) -> PyTree:
+        """Put arrays on the device, or a copy on each of several."""
+        where: Any = self.device
+        if self.mesh is not None:
+            where = jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec())
+        return jax.device_put(jax.tree.map(lambda leaf: sent_once(leaf, where), tree), where)
 
     def each(self, step: Step, ids: jax.Array, memories: PyTree) -> Reply:
         """Return the clients' replies, one above the other."""
@@ -71,6 +82,17 @@ class Spread:
         ids = jax.lax.with_sharding_constraint(_filled(ids, self.mesh.size), over_clients)
         replies = jax.vmap(step)(ids, index(memories, ids))
         return jax.tree.map(lambda leaf: leaf[:count], replies)
+
+
+def sent_once(leaf: Any, where: Any) -> Any:
+    """Send a large array that nobody can change, as clients' samples are, to a device the first time; leave others alone."""
+    if not isinstance(leaf, np.ndarray) or leaf.flags.writeable or leaf.base is not None or leaf.nbytes < LARGE:
+        return leaf
+    key = id(leaf), where, jax.dtypes.canonicalize_dtype(leaf.dtype)
+    if key not in _KEPT:
+        _KEPT[key] = jax.device_put(leaf, where)
+        weakref.finalize(leaf, _KEPT.pop, key, None)
+    return _KEPT[key]
 
 
 def _filled(ids: jax.Array, multiple: int) -> jax.Array:
