@@ -145,11 +145,14 @@ class LowerLevel:
             if own is not None:
                 return self.problem.lower_layout.ravel(own(*self.problem.trees(x, y), batch, stepsize, steps))
             # `LocalSGD`'s own steps again, but in a loop for each point: in one loop for both they take half as long again.
-            found = self.problem.lower_set_at(x)
-            gradient = jax.grad(lambda y: self._loss(x, y, batch))
+            # What all clients begin with is projected before any loop, once for all of them.
+            project, gradient = self.problem.lower_set_at(x).project, jax.grad(lambda y: self._loss(x, y, batch))
+            y = y if self.sets.free else project(y)
+            if isinstance(steps, int) and steps == 1:
+                return y - stepsize * gradient(y)
 
             def step(t: Any, y: jax.Array) -> jax.Array:
-                y = found.project(y)
+                y = y if self.sets.free else jax.lax.cond(t > 0, project, lambda y: y, y)
                 return y - stepsize * gradient(y)
 
             return jax.lax.fori_loop(0, steps, step, y)
