@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedrzo.support.cores import cores
 from fedrzo.support.files import write_file
 
 
@@ -36,7 +36,6 @@ def medians(contestants: Mapping[str, Callable[[], Any]], repetitions: int) -> d
 
 def use_cores() -> list:
     """Return the devices; on a CPU one for each core that this process may use, unless JAX has started already."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", cores())
     return jax.devices()

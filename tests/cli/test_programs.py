@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fedrzo.cli import programs
+from fedrzo.support.cores import cores
 
 
 def command(home, *args):
@@ -52,3 +53,17 @@ def test_a_home_that_cannot_be_written_in_stops_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     programs.keep()
     assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+
+
+def test_the_command_line_uses_all_cores_unless_told_otherwise(monkeypatch):
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    programs.use_cores()
+    assert "JAX_NUM_CPU_DEVICES" not in os.environ
+    monkeypatch.delenv("XLA_FLAGS")
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "7")
+    programs.use_cores()
+    assert os.environ["JAX_NUM_CPU_DEVICES"] == "7"
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES")
+    programs.use_cores()
+    assert int(os.environ["JAX_NUM_CPU_DEVICES"]) == cores()

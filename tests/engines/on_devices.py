@@ -19,7 +19,7 @@ PROBLEM = toys.quadratic(clients=7, dim=5)  # they do not divide by 3: two of th
 
 def started(*methods, engine=None):
     methods = [method.for_cohort(PROBLEM, PROBLEM.clients) for method in methods]
-    return (engine or Simulation()).start(methods, PROBLEM, [jax.random.key(0)] * len(methods), None)
+    return (engine or Simulation(jax.devices())).start(methods, PROBLEM, [jax.random.key(0)] * len(methods), None)
 
 
 def finished(*methods, engine=None):

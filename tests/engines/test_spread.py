@@ -16,6 +16,7 @@ from fedrzo.engines.simulation import spread
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.engines.simulation.rounds import Span, advance
 from fedrzo.zoo import toys
+from quadratics import quadratic
 
 
 def test_clients_are_shared_among_devices():
@@ -100,3 +101,29 @@ def test_large_data_travel_once_and_leave_with_their_owner():
     del data
     gc.collect()
     assert len(spread._KEPT) == before
+
+
+def test_cores_are_shared_where_it_pays(monkeypatch):
+    """Long rounds use all of them, unless copies of the samples would take too much; short ones and common lower levels not."""
+    cpu = jax.devices()[:1] * 4
+    long, short, bilevel = toys.quadratic(clients=5, dim=100), toys.quadratic(clients=5, dim=99), quadratic()
+    assert len(spread.worth_using(long, 5, cpu)) == 4
+    assert len(spread.worth_using(long, 4, cpu)) == len(spread.worth_using(short, 5, cpu)) == 1
+    assert len(spread.worth_using(bilevel, 10_000, cpu)) == 1
+    monkeypatch.setattr(spread, "COPIES", 2 * long.data.flat.nbytes)
+    assert len(spread.worth_using(long, 5, cpu)) == 2
+    monkeypatch.setattr(spread, "COPIES", 1)
+    assert len(spread.worth_using(long, 5, cpu)) == 1
+
+
+def test_a_long_run_on_one_of_several_cores_ends_with_a_hint(monkeypatch, capsys):
+    monkeypatch.setattr("fedrzo.engines.simulation.engine.cores", lambda: jax.device_count() + 1)
+    problem, method = toys.quadratic(clients=5, dim=100), fz.FedRZOnn(0.01, 0.1, 1)
+    fz.run(method, problem, 1, progress=True)
+    assert "cores" not in capsys.readouterr().err
+    monkeypatch.setattr("fedrzo.running.job.LONG_RUN", 0.0)
+    fz.run(method, problem, 1, progress=True)
+    assert f"JAX_NUM_CPU_DEVICES={jax.device_count() + 1}, set before Python starts" in capsys.readouterr().err
+    fz.run(method, problem, 1, engine=Simulation(jax.devices()), progress=True)
+    fz.run(method, toys.quadratic(), 1, progress=True)
+    assert "cores" not in capsys.readouterr().err

@@ -38,6 +38,7 @@ def main(args: list[str] | None = None) -> int:
     """Run the command line; return its exit status."""
     if args is None:  # a process of our own
         programs.keep()
+        programs.use_cores()
     arguments = sys.argv[1:] if args is None else args
     return invoke(app, arguments or ["--help"], "fedrzo")
 

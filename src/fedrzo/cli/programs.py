@@ -1,9 +1,17 @@
-"""Compiled programs are kept between commands: most of the time of a small solve is their compilation."""
+"""What a process of the command line's own asks of JAX: to keep compiled programs between commands, and to use all cores."""
 
 import os
 from pathlib import Path
 
+from fedrzo.support.cores import cores
+
 KEPT = 512 << 20  # bytes of programs, at most
+
+
+def use_cores() -> None:
+    """Have JAX, which must not have been imported yet, make a device of each core, unless the user has said otherwise."""
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(cores()))
 
 
 def keep() -> None:

@@ -107,6 +107,7 @@ class Session(abc.ABC):
     problem: Problem  # what this process knows of it
     round: int = 0  # how many rounds have been run
     every: int = 0  # rounds between two looks, where that is known beforehand
+    hint: str | None = None  # what would make long runs shorter
     events: Sequence[Event] = ()  # what went wrong with clients, earlier sittings of a resumed run included
 
     @abc.abstractmethod

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fedrzo.running.loggers import Row, Sink
 from fedrzo.running.progress import Bar
 
 PATIENCE = 0.2  # seconds for which rounds are run at a time: so long the bar stands still, and Ctrl-C waits
+LONG_RUN = 10.0  # seconds from which on a run ends with a hint how to shorten the next one, if there is one
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
@@ -94,6 +96,8 @@ class Job:
                 raise self._interrupted() from None
         if interrupt.asked:
             raise self._interrupted()
+        if progress and self.session.hint and self.seconds > LONG_RUN:
+            print(self.session.hint, file=sys.stderr)
 
     def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
         rounds, every, stop = self.case.rounds, self.case.every, self.case.stop

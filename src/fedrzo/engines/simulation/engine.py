@@ -13,12 +13,13 @@ import numpy as np
 from fedrzo.engines.base import Engine, Look, Progress, Session
 from fedrzo.engines.simulation.compiled import Tally
 from fedrzo.engines.simulation.rounds import AT_ONCE, BLOCK, Span, advance, counts, evaluate, start
-from fedrzo.engines.simulation.spread import Spread, spread
+from fedrzo.engines.simulation.spread import Spread, spread, worth_using
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, PyTree
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.support.compiling import LONG
+from fedrzo.support.cores import cores
 from fedrzo.support.known import known
 
 
@@ -121,7 +122,8 @@ class Simulation(Engine):
     """The default engine.
 
     Args:
-        devices: the JAX devices to share the clients among; all of the default platform if not given.
+        devices: the JAX devices to share the clients among. If not given, all GPUs; on a CPU, which the command line makes a
+            device for each core, and `JAX_NUM_CPU_DEVICES` elsewhere, all of them where a round is long enough for it.
         client_chunk: how many clients are at work at a time, so that memory does not grow with their number; all if not
             given. Means are then added up chunk by chunk, which rounds differently.
     """
@@ -140,6 +142,12 @@ class Simulation(Engine):
         self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
     ) -> SimulationSession:
         """Prepare a run, or several at once (other seeds, other hyper-parameters) in one compiled program."""
-        devices = self.devices or jax.devices()
-        ways = spread(clients_per_round or problem.clients, devices, self.client_chunk)
-        return SimulationSession(methods, problem, keys, clients_per_round, ways)
+        participants = clients_per_round or problem.clients
+        devices = self.devices or worth_using(problem, participants, jax.devices())
+        ways = spread(participants, devices, self.client_chunk)
+        session = SimulationSession(methods, problem, keys, clients_per_round, ways)
+        many = cores()
+        if self.devices is None and len(worth_using(problem, participants, jax.devices()[:1] * many)) > jax.device_count():
+            how = f"JAX_NUM_CPU_DEVICES={many}, set before Python starts, shares clients among them"
+            session.hint = f"JAX has {jax.device_count()} device(s) for {many} cores: {how}"
+        return session

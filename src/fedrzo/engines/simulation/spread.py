@@ -10,10 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.federation.protocol import PyTree, Reply, weighted_mean
-from fedrzo.support.pytrees import index
+from fedrzo.problems.base import Problem
+from fedrzo.problems.questions import BY_SERVER
+from fedrzo.support.pytrees import index, size_of
 
 Step = Callable[[jax.Array, PyTree], Reply]
 LARGE = 1 << 20  # bytes of an array that devices keep from one run to the next
+# On a CPU, where the user names no devices: numbers of all clients' x from which on sharing them pays, and bytes of the samples'
+# copies, one for each device, up to which it is done.
+WORTH_SHARING, COPIES = 500, 1 << 30
 _KEPT: dict[tuple, jax.Array] = {}  # by the id of what was sent; no longer than that lives
 
 
@@ -111,3 +116,17 @@ def spread(participants: int, devices: list[jax.Device], chunk: int | None) -> S
     mesh = None if used == 1 else jax.sharding.Mesh(np.array(devices[:used]), ("clients",))
     single = devices[0] if mesh is None and devices[0] != jax.devices()[0] else None
     return Spread(mesh, None if chunk is None or chunk >= participants else chunk, single)
+
+
+def worth_using(problem: Problem, participants: int, devices: list[jax.Device]) -> list[jax.Device]:
+    """Return the devices that clients are shared among where the user names none.
+
+    On a CPU they are cores: a single one where a round is over before the others are called, or where clients meet often, as in
+    a lower level that all of them share.
+    """
+    if devices[0].platform != "cpu":
+        return devices
+    if problem.lower_solved_by == BY_SERVER or participants * problem.dim < WORTH_SHARING:
+        return devices[:1]
+    stored = size_of(problem.data.flat) if problem.data.stored else 0
+    return devices[: max(1, COPIES // max(1, stored))]
