@@ -42,13 +42,15 @@ def mean(level: Losses, function: Callable[[Any], jax.Array], whole: bool = Fals
         values = real(jax.lax.map(lambda i: function(data.everything_of(i)), clients, batch_size=CLIENTS_AT_A_TIME))
         return jnp.tensordot(weights.astype(values.dtype), values, 1)
 
-    def add(k: Any, total: jax.Array) -> jax.Array:
+    def part(k: Any) -> jax.Array:
         batches, weight = data.everything(k, weights)
         values = real(jax.vmap(function)(batches))
-        return total + jnp.tensordot(weight.astype(values.dtype), values, 1)
+        return jnp.tensordot(weight.astype(values.dtype), values, 1)
 
-    shape = jax.eval_shape(lambda: real(jax.vmap(function)(data.everything(0, weights)[0])))
-    return jax.lax.fori_loop(0, data.all_chunks, add, jnp.zeros(shape.shape[1:], shape.dtype))
+    if data.all_chunks == 1:  # as a rule; a loop would take longer to compile
+        return part(0)
+    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part, 0))
+    return jax.lax.fori_loop(0, data.all_chunks, lambda k, total: total + part(k), start)
 
 
 def mean_loss(level: Losses, *point: jax.Array) -> jax.Array:
