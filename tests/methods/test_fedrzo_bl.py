@@ -122,13 +122,6 @@ def test_heterogeneous_quadratics_are_met_by_the_default_and_not_by_algorithm_3(
     assert min(stuck) > 1e-2
 
 
-@pytest.mark.parametrize("method", [fz.LocalSGD(batch_size="full"), fz.FedAC(batch_size="full")])
-def test_without_noise_errors_fall_as_the_upper_level_comes_to_rest_by_few_more_steps(method):
-    (first, few), (last, more) = (lower_distance(method, r) for r in (0, 10_000))
-    assert last < 2 * first * 10_001 ** (-2 / 3 if isinstance(method, fz.LocalSGD) else -1 / 3)
-    assert few.lower_rounds < more.lower_rounds < 2 * few.lower_rounds
-
-
 @pytest.mark.parametrize("box", [None, fz.sets.Box(-0.2, 0.1)])
 def test_a_single_local_step_needs_no_loop(box):
     """Without a number of local steps the program knows that there is one; the same steps are taken."""

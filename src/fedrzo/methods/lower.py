@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrzo.errors import InputError
-from fedrzo.federation.client import FULL, Client, check_batch_size
+from fedrzo.federation.client import Client, check_batch_size
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, batch, checked, method, static
 from fedrzo.problems.base import Problem
@@ -106,13 +106,9 @@ class GradientMethod(TunedMethod):
             return LowerPlan(at(self.rounds, r), steps)
         if self.constants is None:
             raise InputError(f"rounds: {type(self).__name__} as a lower level needs rounds where a stepsize is given")
-        # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest: with noise as
-        # many as Theorem 2 takes, without it as many as make the error fall alike; but none after those that leave nothing but
-        # rounding: a single one where all curvatures are equal.
-        if self.batch_size == FULL:
-            needed = self.steps_to(self.tolerance * (r + 1.0) ** (-1 / 3)) / steps
-        else:
-            needed = jnp.maximum(self.steps_to(self.tolerance) / steps, (r + 1.0) ** (2 / 3))
+        # Enough steps to bring a first error down by `tolerance`, and slowly more as the upper level comes to rest, but none
+        # after those that leave nothing but rounding: a single one where all curvatures are equal.
+        needed = jnp.maximum(self.steps_to(self.tolerance) / steps, (r + 1.0) ** (2 / 3))
         needed = jnp.minimum(needed, jnp.maximum(self.steps_to(ROUNDING) / steps, 1.0))
         return LowerPlan(jnp.ceil(needed).astype(jnp.int32), steps)
 
