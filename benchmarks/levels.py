@@ -20,8 +20,8 @@ from bilevel import error, last_round
 from fedrzo.compare.options import Options
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.problems.two_stage import solve_once
-from helpers.command import check_fixed, main
-from helpers.timing import medians, save
+from helpers.command import main
+from helpers.timing import measured, medians, save
 from user_levels import BATCH, LOCAL, SMOOTHING, STEPSIZE, Plain, Row, rows
 
 PROBLEM = "lower levels that users write"
@@ -35,17 +35,7 @@ REPETITIONS, QUICK_REPETITIONS = 7, 3
 
 def run(options: Options) -> dict[str, Any]:
     """Measure every row; `--quick` takes shorter runs."""
-    check_fixed(options, PROBLEM)
-    found: dict[str, Any] = {
-        "problem": PROBLEM,
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "rows": [],
-    }
-    for make in rows():
-        row = make()
-        options.say(f"{row.name}, {row.y0.size} lower variables")
-        found["rows"].append(measure(row, options.quick))
-        jax.clear_caches()
+    found = measured(options, PROBLEM, rows(), measure, lambda row: f"{row.y0.size} lower variables")
     save(found, options.out, "levels")
     return found
 

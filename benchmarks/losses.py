@@ -12,13 +12,12 @@ import sys
 import time
 from typing import Any
 
-import jax
 import numpy as np
 
 import fedrzo as fz
 from fedrzo.compare.options import Options
-from helpers.command import check_fixed, main
-from helpers.timing import medians, save
+from helpers.command import main
+from helpers.timing import measured, medians, save
 from plain_losses import SMOOTHING, STEPS, Plain, stepsize
 from user_losses import Row, rows
 
@@ -30,17 +29,7 @@ REPETITIONS, QUICK_REPETITIONS = 5, 3
 
 def run(options: Options) -> dict[str, Any]:
     """Measure every row; `--quick` takes shorter runs."""
-    check_fixed(options, PROBLEM)
-    found: dict[str, Any] = {
-        "problem": PROBLEM,
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "rows": [],
-    }
-    for make in rows():
-        row = make()
-        options.say(f"{row.name}, n = {row.dim:,}")
-        found["rows"].append(measure(row, options.quick))
-        jax.clear_caches()
+    found = measured(options, PROBLEM, rows(), measure, lambda row: f"n = {row.dim:,}")
     ratios = [row["ratio"] for row in found["rows"]]
     found |= {"median": float(np.median(ratios)), "least": min(ratios)}
     save(found, options.out, "losses")

@@ -12,14 +12,31 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedrzo.compare.options import Options
 from fedrzo.support.cores import cores
 from fedrzo.support.files import write_file
+from helpers.command import check_fixed
 
 
 def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:
     """Write what was found, where a folder was given."""
     if out is not None:
         write_file(Path(out) / f"{name}.json", json.dumps(found, indent=1).encode())
+
+
+def measured(
+    options: Options, problem: str, rows: list[Callable[[], Any]], measure: Callable[[Any, bool], Any], size: Callable[[Any], str]
+) -> dict[str, Any]:
+    """Measure every row of a list of problems that users write, and say which one is at work, by its name and size."""
+    check_fixed(options, problem)
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    found: dict[str, Any] = {"problem": problem, "device": device, "rows": []}
+    for make in rows:
+        row = make()
+        options.say(f"{row.name}, {size(row)}")
+        found["rows"].append(measure(row, options.quick))
+        jax.clear_caches()
+    return found
 
 
 def medians(contestants: Mapping[str, Callable[[], Any]], repetitions: int) -> dict[str, float]:

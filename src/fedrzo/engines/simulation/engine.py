@@ -146,8 +146,8 @@ class Simulation(Engine):
         devices = self.devices or worth_using(problem, participants, jax.devices())
         ways = spread(participants, devices, self.client_chunk)
         session = SimulationSession(methods, problem, keys, clients_per_round, ways)
-        many = cores()
-        if self.devices is None and len(worth_using(problem, participants, jax.devices()[:1] * many)) > jax.device_count():
+        many, on_cpu = cores(), ways.platform == "cpu"
+        if on_cpu and not self.devices and len(worth_using(problem, participants, jax.devices()[:1] * many)) > jax.device_count():
             how = f"JAX_NUM_CPU_DEVICES={many}, set before Python starts, shares clients among them"
             session.hint = f"JAX has {jax.device_count()} device(s) for {many} cores: {how}"
         return session
