@@ -122,6 +122,26 @@ def test_heterogeneous_quadratics_are_met_by_the_default_and_not_by_algorithm_3(
     assert min(stuck) > 1e-2
 
 
+def bent(x, y, sample):
+    return 0.5 * jnp.mean(jnp.sum(sample["curvature"] * (y - sample["shift"] - 0.1 * x) ** 2, -1))
+
+
+@pytest.mark.parametrize(("kappa", "wanted"), [(4.0, fz.LocalSGD), (29.0, fz.LocalSGD), (31.0, fz.FedAC), (1e3, fz.FedAC)])
+def test_the_default_is_accelerated_where_the_lower_level_is_ill_conditioned(kappa, wanted):
+    """Clients' curvatures differ, and only their mean has this condition number; y = 5 + x/10 in all of them."""
+    curvature = np.geomspace(1.0, kappa, 6)
+    samples = [{"curvature": (curvature * share)[None], "shift": np.full((1, 6), 5.0)} for share in (0.5, 1.5)]
+    upper = lambda x, y, sample: jnp.sum((y - 5.2) ** 2)  # noqa: E731
+    problem = fz.Bilevel(upper, bent, fz.ClientData(samples), np.zeros(6), np.zeros(6))
+    method = fz.FedRZObl(0.3, 0.01, 1, "full")
+    with problem.precision():
+        assert isinstance(method.prepare(problem).lower, wanted)
+        assert method.prepare(problem).prepare(problem) == method.prepare(problem)
+    result = fz.run(method, problem, 3, progress=False)
+    assert result.history["lower_error"][-1] < 1e-3
+    np.testing.assert_allclose(result.y, 5 + result.x / 10, atol=1e-6)
+
+
 @pytest.mark.parametrize("box", [None, fz.sets.Box(-0.2, 0.1)])
 def test_a_single_local_step_needs_no_loop(box):
     """Without a number of local steps the program knows that there is one; the same steps are taken."""

@@ -57,7 +57,7 @@ def certify(
         confidence: of the intervals.
         batch_size: samples per loss value; all, where they are stored.
         lower: what solves the lower level: a single-level method for `Bilevel` and `Minimax` (by default full gradient steps
-            that bring a first error down by 1e-10), a solver of `fz.vi` for `TwoStage` (by default the problem's `monitor`).
+            that leave rounding alone), a solver of `fz.vi` for `TwoStage` (by default the problem's `monitor`).
         engine: as for `fz.run`.
         threshold: with `width`: end with a pilot that shows the squared norm to lie above it.
     """

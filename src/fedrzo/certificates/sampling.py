@@ -16,8 +16,7 @@ from fedrzo.federation.client import FULL, Client, check_batch_size
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, batch, method, static
-from fedrzo.methods.fedrzo_bl import EMPTY
-from fedrzo.methods.local_sgd import LocalSGD
+from fedrzo.methods.fedrzo_bl import EMPTY, suited
 from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, lower_level
@@ -26,7 +25,7 @@ from fedrzo.problems.two_stage import check_solver
 from fedrzo.support.numbers import constant, whole
 
 DRAWN = 64  # samples per loss value where they are drawn on demand
-ACCURATE = 1e-10  # by what factor the lower level's first error is brought down
+ACCURATE = 1e-16  # by what factor the lower level's first error is brought down
 AT_A_TIME = 8  # directions that a client evaluates together
 
 
@@ -185,9 +184,9 @@ def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:
         raise InputError(
             "lower: lower data drawn on demand allow no exact solve; pass a method, such as fz.LocalSGD(), or store samples"
         )
-    chosen = LocalSGD(batch_size=FULL, tolerance=ACCURATE) if lower is None else lower
+    constants = lower_level(problem)
+    chosen = suited(constants, ACCURATE) if lower is None else lower
     if not isinstance(chosen, Method) or not hasattr(chosen, "plan"):
         raise InputError(f"lower: found {type(chosen).__name__}; pass a method such as fz.LocalSGD() or fz.FedAC()")
     check_batch_size(getattr(chosen, "batch_size", 1), problem.lower_data)
-    constants = lower_level(problem)
     return with_constants(chosen, constants), constants

@@ -187,6 +187,8 @@ def take_steps(
             samples, *more = index(drawn, j)
             return step(first + j, client.batch(samples, batch_size) if whole is None else whole, *more, carry)
 
+        if isinstance(steps, int) and steps == 1:  # without a loop, what all clients begin with is computed once for all
+            return one(0, carry)
         return jax.lax.fori_loop(0, steps, one, carry)
 
     if isinstance(count, int | np.integer):  # known when compiled: so are all loops, and none are drawn in vain

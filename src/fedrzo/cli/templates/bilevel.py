@@ -39,7 +39,7 @@ problem = fz.Bilevel(
 )
 
 # The lower level is solved by federated rounds of its own, at x+v and x-v together.
-method = fz.FedRZObl(stepsize=0.02, smoothing=0.05, local_steps=5, batch_size="full", lower=fz.LocalSGD(batch_size="full"))
+method = fz.FedRZObl(stepsize=0.02, smoothing=0.05, local_steps=5, batch_size="full")
 rounds = 60
 
 # The answer is known, so that you can see whether your changes keep it: mean demand is 3, so y(x) = max(3 - x, 0), and

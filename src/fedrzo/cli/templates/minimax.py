@@ -31,7 +31,7 @@ problem = fz.Minimax(
 )
 
 # The worst y is found by federated rounds of their own, at x+v and x-v together.
-method = fz.FedRZObl(stepsize=0.05, smoothing=0.05, local_steps=5, batch_size="full", lower=fz.LocalSGD(batch_size="full"))
+method = fz.FedRZObl(stepsize=0.05, smoothing=0.05, local_steps=5, batch_size="full")
 rounds = 60
 
 # The answer is known, so that you can see whether your changes keep it. The worst loss is a Huber function of x - 2, plus
