@@ -16,7 +16,8 @@ from fedrzo.federation.client import FULL, Client, check_batch_size
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, batch, method, static
-from fedrzo.methods.fedrzo_bl import EMPTY, suited
+from fedrzo.methods.fedac import suited
+from fedrzo.methods.fedrzo_bl import EMPTY
 from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, lower_level
@@ -54,7 +55,7 @@ class Lower(LowerClosing, Method):
         """Solve the lower level at several points at once; a bound on the error of all solutions together comes along."""
         lower_federation = federation.lower(points, self.lower)
         y = run_lower(lower_federation, self.lower, jnp.tile(start, points.shape[0]), 0, None)
-        y, error, _ = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
+        y, error, *_ = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
         return y, error
 
     def received(self, client: Client, y: jax.Array) -> tuple[jax.Array, jax.Array]:

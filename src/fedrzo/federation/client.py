@@ -108,6 +108,15 @@ class Client:
 
         return self.mean(mean, batch)
 
+    def implicit_gradient(self, x: jax.Array, batch: PyTree, solver: Any, k: Any) -> tuple[jax.Array, jax.Array]:
+        """Return the gradient of the mean loss of a two-stage problem at x, and the lower-level steps per scenario."""
+
+        def mean(batch: PyTree) -> tuple[jax.Array, jax.Array]:
+            gradients, solutions = self.level.implicit_gradients(x, batch, solver, k, self.index)
+            return jnp.mean(gradients, axis=0), jnp.mean(solutions.steps.astype(x.dtype))
+
+        return self.mean(mean, batch)
+
     def project(self, x: jax.Array) -> jax.Array:
         """Project onto the client's own set."""
         return self.level.sets.project(self.index, x)

@@ -44,6 +44,11 @@ def sphere(key: jax.Array, dim: int, radius: Any, dtype: Any) -> jax.Array:
     return z.astype(dtype) * (jnp.asarray(radius, dtype) * scale)
 
 
+def ball(key: jax.Array, dim: int, radius: Any, dtype: Any) -> jax.Array:
+    """Draw a vector uniform in the ball of the given radius in R^dim: the first entries of one on the sphere in R^(dim+2)."""
+    return sphere(key, dim + 2, radius, dtype)[:dim]
+
+
 def normal(key: jax.Array, dim: int, dtype: Any) -> jax.Array:
     """Draw a vector of independent standard normals in R^dim; its length is about sqrt(dim)."""
     return integers(key, dim).astype(dtype) * jnp.asarray(2.0**-FRACTION, dtype)

@@ -14,17 +14,21 @@ from fedrzo.methods.base import Method, at, batch, checked, method, one_of, step
 from fedrzo.methods.by_scalars import ByScalars
 from fedrzo.methods.scalar_plan import plan_for
 from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.slopes import refuse_wrong_gradients
 from fedrzo.support.arguments import check_fit, checked_signature
 from fedrzo.support.numbers import Schedule, constant, count
 from fedrzo.theory.problem import for_problem
 
 Project = Callable[[jax.Array], jax.Array]
 WAYS = one_of("vectors", "scalars", "auto")  # how a round travels
+VALUES, GRADIENTS = "values", "gradients"
+ORACLES = one_of(VALUES, GRADIENTS)  # what an estimate is made of
 
 
 @method
 class FedRZO(Method):
-    """A local zeroth-order step, step sizes from the theory, and what `ByScalars` asks of a method."""
+    """A local step on the smoothed loss, step sizes from the theory, and what `ByScalars` asks of a method."""
 
     stepsize: Schedule = checked(stepsize_or_auto)
     smoothing: float = checked(constant)
@@ -33,6 +37,28 @@ class FedRZO(Method):
 
     takes_x: ClassVar[str] = "client_steps"  # the client step that is sent x
     of_theorem: ClassVar[dict[str, Any]] = {}  # fields that the theory prescribes besides, unless the user gives them
+
+    @property
+    def by_gradients(self) -> bool:
+        """Whether estimates are made of gradients near x instead of loss values."""
+        return getattr(self, "oracle", VALUES) == GRADIENTS
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a black box where gradients are asked for."""
+        super().check(problem)
+        if not self.by_gradients:
+            return
+        for level in problem.stated:
+            if is_blackbox(level.loss):
+                raise InputError(f'oracle: found "gradients", but {level.argument} is a black box; use oracle="values"')
+        with problem.precision():
+            refuse_wrong_gradients(problem, float(self.smoothing))
+
+    def spent(self, estimates: Any, cost: Any) -> dict[str, Any]:
+        """Return what so many estimates take, each on a batch of that cost, as a reply counts it."""
+        if self.by_gradients:
+            return {"gradients": estimates * cost}
+        return {"evaluations": 2 * self.slopes_per_step * estimates * cost}
 
     @classmethod
     @checked_signature()

@@ -13,10 +13,10 @@ import numpy as np
 from fedrzo import vi
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client, take_coded_steps
-from fedrzo.federation.estimators import slope
+from fedrzo.federation.estimators import by_slopes, in_ball, slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
-from fedrzo.methods.fedrzo import WAYS, FedRZO
+from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage, check_solver
 from fedrzo.support.numbers import Schedule
@@ -39,10 +39,13 @@ class FedRZO2s(FedRZO):
         solver: the lower-level solver. Algorithm 5 is `fz.vi.Projection()`, which `from_theory` names; where none is named,
             `fz.vi.Accelerated()` takes far fewer steps, and is accurate from the first round on.
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`.
+        oracle: `"values"`; or `"gradients"`: the gradient at a point drawn in the ball around x, by the adjoint of each
+            scenario's projected equation at its solution. Each scenario is then solved once.
     """
 
     solver: vi.Solver = checked(check_solver, default=vi.Accelerated())
     communication: str = checked(WAYS, default="vectors", static=True)
+    oracle: str = checked(ORACLES, default=VALUES, static=True)
 
     solves = (TwoStage,)
     of_theorem: ClassVar[dict[str, Any]] = {"solver": vi.Projection()}
@@ -64,22 +67,34 @@ class FedRZO2s(FedRZO):
 
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
-        eta, n, r = self.smoothing, x.size, client.round
+        r = client.round
         first = iterations_before(self.local_steps, r)  # T_r
 
         def local_step(j: Any, scenarios: Any, keys: jax.Array, carry: tuple) -> tuple[tuple, jax.Array]:
             x, solved = carry
-            v = directions.sphere(keys[0], n, eta, x.dtype)  # line 5: v_{i,k}
-            # Line 5: y at both points. Algorithm 5 asks for k > 0, and k = T_r + j starts at 0 here: it is given k + 1.
-            plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, first + j + 1)
-            found = slope(n, eta, plus - minus)  # line 6: times v
-            return (self.descend(x, found * v, client.project(x), r), solved + taken), found  # line 7
+            estimate = self.estimate_by_adjoint if self.by_gradients else self.estimate
+            # Lines 5 and 6. Algorithm 5 asks for k > 0, and k = T_r + j starts at 0 here: it is given k + 1.
+            g, slopes, taken = estimate(client, keys, x, scenarios, first + j + 1)
+            return (self.descend(x, g, client.project(x), r), solved + taken), slopes  # line 7
 
         steps, begin = at(self.local_steps, r), (x, jnp.zeros((), x.dtype))
         ended, code = take_coded_steps(client, key, steps, self.batch_size, local_step, begin, also=self.draw)  # line 4
         (x, solved), size = ended, client.cost(self.batch_size)
         taken = jnp.round(solved * size).astype(jnp.int32)
-        return Reply(x, evaluations=2 * steps * size, steps=taken, code=code)
+        return Reply(x, steps=taken, code=code, **self.spent(steps, size))
+
+    def estimate(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
+        """Lines 5 and 6: y at x+v and x-v; the estimate, its slope, and the lower-level steps per scenario."""
+        v = directions.sphere(keys[0], x.size, self.smoothing, x.dtype)
+        plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, k)
+        found = slope(x.size, self.smoothing, plus - minus)
+        return found * v, found, taken
+
+    def estimate_by_adjoint(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
+        """Return the same of the gradient at a point drawn in the ball around x."""
+        point = x + in_ball(keys, x, self.smoothing)
+        gradient, taken = client.implicit_gradient(point, scenarios, self.solver, k)
+        return *by_slopes(client, keys, x, gradient, self.smoothing), taken
 
     def doubt(self, problem: TwoStage, x: np.ndarray, rounds: int) -> str | None:
         """Say that the solver leaves lower solutions far from the truth at the end of a run.

@@ -13,12 +13,13 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.federation import directions
-from fedrzo.federation.client import Client, take_coded_steps
+from fedrzo.federation.client import Client, take_coded_steps, take_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.adjoint import Adjoint, AdjointSteps, solve_adjoint
 from fedrzo.methods.base import Method, at, checked, method, static
-from fedrzo.methods.fedac import FedAC
-from fedrzo.methods.fedrzo import WAYS, FedRZO, Project
+from fedrzo.methods.fedac import suited
+from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO, Project
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower, with_constants
 from fedrzo.problems.bilevel import Bilevel
@@ -28,28 +29,21 @@ from fedrzo.support.numbers import Schedule, count
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
 DIVERGED = 1e8  # a lower solution, or a bound on its error, as large as this is divergence
-# The condition number from which acceleration is worth the second vector that it sends: for four digits FedAC takes
-# about 13 sqrt(kappa) rounds, gradient steps 4.6 kappa.
-ILL_CONDITIONED = 30.0
-
-
-def suited(constants: StepConstants, error: float = 1e-4) -> Method:
-    """Return the solver of a lower level with these constants, where the user names none; it brings a first error down so far."""
-    if constants.kappa > ILL_CONDITIONED:
-        return FedAC(batch_size="full", tolerance=error, constants=constants)
-    return LocalSGD(batch_size="full", tolerance=error**0.5, constants=constants)
 
 
 class BilevelState(NamedTuple):
     """What the server keeps."""
 
     x: jax.Array  # the upper variable
-    y: jax.Array  # the last pair of lower solutions, end to end
+    y: jax.Array  # the last pair of lower solutions, end to end; with gradients, the last one
     start: jax.Array  # where lower solves begin without a warm start
     lower_error: jax.Array  # a bound on the error of y
     violation: jax.Array  # by how much y breaks a constraint; positive only where Y is empty
     # Mu and L of the lower level, corrected where closing steps show other ones; None where the user gave both.
     curvature: Any = None
+    # With gradients, where the adjoint starts, and a bound on its error; else None.
+    adjoint: Any = None
+    adjoint_error: Any = None
 
 
 def middle(points: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -59,7 +53,7 @@ def middle(points: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @method
-class FedRZObl(LowerClosing, FedRZO):
+class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     """Zeroth-order federated averaging of an implicit function, whose lower level is itself solved by federated rounds.
 
     Both losses may differ between clients; y may be constrained by a set that depends on x. The lower level is solved at
@@ -79,6 +73,9 @@ class FedRZObl(LowerClosing, FedRZO):
             communications and two gradients over each client's lower data.
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`: all local steps share one direction, so that a
             client without a set for x sends one number, and rebuilds x from everybody's.
+        oracle: `"values"`; or `"gradients"`: the lower level is solved at one point, x+v with v drawn in the ball, then its
+            adjoint by further rounds (`methods/adjoint.py`); local steps follow gradients.
+        envelope: filled in: whether the lower loss is minus the upper one, so that the adjoint takes no rounds.
     """
 
     lower: Method | None = None
@@ -87,6 +84,8 @@ class FedRZObl(LowerClosing, FedRZO):
     closing: bool = static(default=True)
     constants: StepConstants | None = None
     communication: str = checked(WAYS, default="vectors", static=True)
+    oracle: str = checked(ORACLES, default=VALUES, static=True)
+    envelope: bool = static(default=False)
 
     solves = (Bilevel,)
     knows_lower_error = True
@@ -103,6 +102,12 @@ class FedRZObl(LowerClosing, FedRZO):
         check_solves(self.lower or LocalSGD(batch_size="full"), problem)
         if self.closing and problem.lower_blackbox:
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
+        if self.by_gradients and not self.closing:
+            raise InputError('closing: found False; oracle="gradients" starts from the gradient that closing takes: leave it on')
+        if self.by_gradients and self.communication == "scalars":
+            raise InputError(
+                'communication: found "scalars"; with oracle="gradients" FedRZObl sends vectors, as its lower level does'
+            )
 
     def prepare(self, problem: WithLowerLoss) -> Self:
         """Estimate the lower level's constants where they are needed and not given."""
@@ -111,7 +116,11 @@ class FedRZObl(LowerClosing, FedRZO):
             return self
         constants = self.constants or lower_level(problem)
         lower = suited(constants) if self.lower is None else with_constants(self.lower, constants)
-        return dataclasses.replace(self, lower=lower, constants=constants)
+        return dataclasses.replace(self, lower=lower, constants=constants, envelope=problem.zero_sum)
+
+    def for_cohort(self, problem: WithLowerLoss, size: int) -> Any:
+        """Return this method, wrapped where its rounds travel as scalars; with gradients they do not."""
+        return self if self.by_gradients else super().for_cohort(problem, size)
 
     def coded_steps(self, problem: WithLowerLoss) -> Any:
         """Return one where there are no sets for x, since all steps then add up along one direction."""
@@ -120,9 +129,11 @@ class FedRZObl(LowerClosing, FedRZO):
     def init(self, problem: WithLowerLoss, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
         nothing = jnp.zeros((), jnp.result_type(float))
-        pair = jnp.tile(jnp.asarray(problem.y0, float), 2)
+        y = jnp.asarray(problem.y0, float)
+        pair = y if self.by_gradients else jnp.tile(y, 2)
         curvature = self.curvature if self.closing and problem.estimated else None
-        return BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing, curvature)
+        adjoint = (jnp.zeros_like(y), nothing) if self.by_gradients else ()
+        return BilevelState(jnp.asarray(problem.x0, float), pair, pair, nothing, nothing, curvature, *adjoint)
 
     def round(self, federation: Federation, state: BilevelState, r: Any) -> BilevelState:
         """Algorithm 2, lines 2-11."""
@@ -135,8 +146,13 @@ class FedRZObl(LowerClosing, FedRZO):
         state = state._replace(y=y)
         if self.closing:
             known = self.curvature if state.curvature is None else state.curvature
-            y, error, seen = close(lower_federation, self, y, known)
+            y, error, seen, gradient = close(lower_federation, self, y, known)
             state = state._replace(y=y, lower_error=error, curvature=None if state.curvature is None else seen)
+        if self.by_gradients:
+            found = solve_adjoint(federation, lower_federation, self, y, gradient, seen, state.adjoint)
+            x, violation = federation.average(self.client_descent, found, words)
+            state = state._replace(adjoint=found.w, adjoint_error=found.error)
+            return state._replace(x=x, violation=state.violation if violation is None else violation)
         x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
         return state._replace(x=x, violation=state.violation if violation is None else violation)
 
@@ -147,9 +163,15 @@ class FedRZObl(LowerClosing, FedRZO):
         return jnp.stack([jnp.asarray(c, float) for c in (known.modulus, known.smoothness)])
 
     def points(self, x: jax.Array, words: jax.Array) -> jax.Array:
-        """Line 3: x+v and x-v; who has x needs the words of a key to rebuild them."""
+        """Line 3: x+v and x-v, or x+v alone with gradients; who has x needs the words of a key to rebuild them."""
+        if self.by_gradients:
+            return (x + self.offset(x, words))[None]
         v = directions.sphere(jax.random.wrap_key_data(words), x.size, self.smoothing, x.dtype)
         return jnp.stack([x + v, x - v])
+
+    def offset(self, x: jax.Array, words: jax.Array) -> jax.Array:
+        """Return v, drawn in the ball."""
+        return directions.ball(jax.random.wrap_key_data(words), x.size, self.smoothing, x.dtype)
 
     def client_points(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Line 3 on a client: the points at which its lower level is looked at."""
@@ -174,6 +196,21 @@ class FedRZObl(LowerClosing, FedRZO):
         violation = None if level.sets.free else level.sets.violation(client.index, y)
         return Reply((x, violation), evaluations=2 * steps * client.cost(self.batch_size), code=code)
 
+    def client_descent(self, client: Client, key: jax.Array, memory: None, found: Adjoint, words: jax.Array) -> Reply:
+        """Lines 6-10 with gradients: of the upper loss at x+v and the delayed y, and this client's part of the adjoint."""
+        r, v = client.round, self.offset(client.points[0], words)
+        y, through, cost = self.through_lower(client, found)
+
+        def local_step(k: Any, sample: Any, x: jax.Array) -> jax.Array:
+            direct = client.mean(jax.grad(client.level.value), x + v, y, sample)
+            return self.descend(x, direct + through, client.project(x), r)
+
+        steps = at(self.local_steps, r)
+        x = take_steps(client, key, steps, self.batch_size, local_step, client.points[0] - v)
+        level = client.level.lower_level(client.points)
+        violation = None if level.sets.free else level.sets.violation(client.index, y)
+        return Reply((x, violation), gradients=cost + steps * client.cost(self.batch_size))
+
     def decode(self, x: jax.Array, code: jax.Array, key: jax.Array, client: Any, project: Project, r: Any) -> jax.Array:
         """Return where a client's local steps led; all clients' have one direction, that of the key which is sent with x."""
         x, v = middle(self.points(x, jax.random.key_data(key)))
@@ -181,7 +218,8 @@ class FedRZObl(LowerClosing, FedRZO):
 
     def metrics(self, state: BilevelState) -> dict[str, Any]:
         """Return the bound on the lower level's error."""
-        return {"lower_error": state.lower_error} if self.closing else {}
+        found = {"lower_error": state.lower_error} if self.closing else {}
+        return found | ({"adjoint_error": state.adjoint_error} if self.by_gradients else {})
 
     def healthy(self, state: BilevelState) -> Any:
         """Tell whether x is finite, the lower level has not run away, and Y(x) is not empty."""

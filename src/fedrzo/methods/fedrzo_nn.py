@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from fedrzo.federation.client import Client, take_coded_steps
-from fedrzo.federation.estimators import estimate_two_sided
+from fedrzo.federation.estimators import estimate_in_ball, estimate_two_sided
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
-from fedrzo.methods.fedrzo import WAYS, FedRZO
+from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.support.numbers import whole
 
 
@@ -20,21 +20,25 @@ from fedrzo.support.numbers import whole
 class FedRZOnn(FedRZO):
     """Federated averaging with local zeroth-order steps and a Moreau term for each client's private set.
 
-    Needs loss values only. The loss may be nonsmooth and nonconvex, clients may differ in data and in sets, and no
-    set leaves its client: iterates are infeasible by the smoothing times the loss's slope.
+    Needs loss values only, unless gradients are asked for. The loss may be nonsmooth and nonconvex, clients may differ in data
+    and in sets, and no set leaves its client: iterates are infeasible by the smoothing times the loss's slope.
 
     Args:
         stepsize: the paper's gamma; a number, or a function of the round.
         smoothing: eta, the radius of the sphere directions are drawn from, and the parameter of the Moreau term.
         local_steps: T_{r+1} - T_r, the local steps of a round; a number, or a function of the round.
         batch_size: samples per loss value, or `"full"`.
-        directions: directions that each estimate averages over (the paper uses one).
+        directions: directions that each estimate averages over (the paper uses one). With gradients they matter where scalars
+            travel: so many slopes of each gradient are sent.
         communication: `"vectors"`: clients send their x; `"scalars"`: they send the slopes along their directions, from which
             the server rebuilds it; `"auto"`: scalars where a client's set is known and they are fewer (see `by_scalars.py`).
+        oracle: `"values"`, the paper's estimator; or `"gradients"`: the gradient at a point drawn in the ball of radius eta
+            around x, whose mean is that of the same smoothed loss and whose variance does not grow with n.
     """
 
     directions: int = checked(whole, default=1, static=True)
     communication: str = checked(WAYS, default="vectors", static=True)
+    oracle: str = checked(ORACLES, default=VALUES, static=True)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""
@@ -44,13 +48,14 @@ class FedRZOnn(FedRZO):
     def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Algorithm 1, lines 4-8: what client i does in round r."""
         r = client.own_round
+        estimate = estimate_in_ball if self.by_gradients else estimate_two_sided
 
         def local_step(k: Any, sample: Any, keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            g, slopes = estimate_two_sided(client, keys, x, sample, self.smoothing)  # lines 5 and 6: v_{i,k}, g_{i,k}
+            g, slopes = estimate(client, keys, x, sample, self.smoothing)  # lines 5 and 6: v_{i,k}, g_{i,k}
             return self.descend(x, g, client.project(x), r), slopes  # line 7
 
         steps = at(self.local_steps, r)
         x, code = take_coded_steps(  # line 4; and 5: xi_{i,k}
             client, key, steps, self.batch_size, local_step, x, also=self.draw, slopes=self.directions
         )
-        return Reply(x, evaluations=2 * self.directions * steps * client.cost(self.batch_size), steps=steps, code=code)
+        return Reply(x, steps=steps, code=code, **self.spent(steps, client.cost(self.batch_size)))

@@ -198,6 +198,7 @@ class Closing(NamedTuple):
     y: jax.Array  # projected
     error: jax.Array  # a bound on its distance to the solution, over all points together
     curvature: jax.Array  # mu and L, corrected by what was seen
+    gradient: jax.Array  # of the lower level there
 
 
 def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> Closing:
@@ -213,7 +214,7 @@ def close(federation: Federation, owner: Any, y: jax.Array, curvature: Any) -> C
     new, ahead = federation.average(owner.lower_project, y - step * gradient)
     residual = jnp.linalg.norm((y - new) / step - gradient + ahead)
     corrected = correct(curvature, new - y, ahead - gradient)
-    return Closing(new, residual / corrected[0], corrected)
+    return Closing(new, residual / corrected[0], corrected, ahead)
 
 
 class LowerClosing:

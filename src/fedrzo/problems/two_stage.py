@@ -144,6 +144,32 @@ class TwoStage(WithMap):
 
         return jax.vmap(jax.vmap(one, (None, self.scenario_axis)), (0, None))(points, batch)
 
+    def implicit_gradients(
+        self, x: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None
+    ) -> tuple[jax.Array, vi.Solution]:
+        """Return the gradient in x of loss(x, y(x, xi), xi), and y(x, xi), for each scenario of a batch."""
+
+        def one(xi: PyTree) -> tuple[jax.Array, vi.Solution]:
+            found = self.solve(x, xi, solver, k, client)
+            return self.gradient(x, found.y, xi, 1 / self.constants_of(client).L), found
+
+        return jax.vmap(one, (self.scenario_axis,))(batch)
+
+    def gradient(self, x: jax.Array, y: jax.Array, xi: PyTree, length: Any) -> jax.Array:
+        """Return the gradient of loss(x, y(x, xi), xi) at a flat x whose lower solution is y.
+
+        y solves y = P(y - a G(x, y)) with P the projection onto Y(x, xi) and any a > 0, such as `length`. Where P has no
+        derivative, which happens on a null set, that of a neighbour stands for it.
+        """
+
+        def step(x: jax.Array, y: jax.Array) -> jax.Array:
+            point = self.into_domain(x)
+            return self.lower_set_at(point, xi).project(y - length * self.map(point, y, xi))
+
+        direct, through = jax.grad(self.value, (0, 1))(x, y, xi)
+        pull = jax.vjp(step, x, y)[1]
+        return direct + pull(vi.adjoint(lambda w: pull(w)[1], through))[0]
+
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array]]:
         """Return the function of a batch that gives the mean loss at each row of `points`, and each scenario's y."""
 

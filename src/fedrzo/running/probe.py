@@ -87,7 +87,7 @@ def begin_below(problem: Problem, pairs: Any, count: int) -> Any:
         return None
     if pairs is None:
         return jnp.tile(problem.start_below, (count, 1))
-    return jnp.mean(pairs.reshape(len(pairs), 2, -1), axis=1)[:, None]
+    return jnp.mean(pairs.reshape(len(pairs), -1, problem.start_below.size), axis=1)[:, None]
 
 
 @functools.partial(jax.jit, static_argnames="many")

@@ -5,8 +5,9 @@ Each solve returns a `Solution` with a bound on its distance to y*.
 """
 
 from fedrzo.vi.accelerated import Accelerated
+from fedrzo.vi.adjoint import adjoint
 from fedrzo.vi.base import Solution, Solver, needed_tau
 from fedrzo.vi.fixed_step import Extragradient, Projection
 from fedrzo.vi.spectrum import Constants, measure
 
-__all__ = ["Accelerated", "Constants", "Extragradient", "Projection", "Solution", "Solver", "measure", "needed_tau"]
+__all__ = ["Accelerated", "Constants", "Extragradient", "Projection", "Solution", "Solver", "adjoint", "measure", "needed_tau"]

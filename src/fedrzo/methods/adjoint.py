@@ -1,0 +1,103 @@
+"""How the upper loss changes with x through the lower level: the adjoint of its solution, solved by federated rounds.
+
+With z the point that the lower level is solved at, y = P(y - a h'(z, y)), where P projects onto Y(z), h is the mean lower loss
+and a = 1/L. With J the derivative of P there and H the mean Hessian in y, the gradient of f(z, y(z)) is that of f in x, plus
+
+    (dP/dz)'w - a (d2_xy h) J w,   where w = b + (I - a H) J w   and b is the mean gradient of f in y.
+
+Only means over clients enter: a round sends w down, and its products with every client's own Hessian up. (I - a H) J is not
+symmetric, but it has the eigenvalues of J^1/2 (I - a H) J^1/2, which lie between 0 and 1 - mu/L: so that Nesterov's steps, with
+the one momentum that this interval asks for, converge by 1 - 1/sqrt(kappa) a round, whatever set Y is.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrzo.federation.client import Client
+from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.fedac import FedAC
+from fedrzo.methods.hypergradient import Oracles
+from fedrzo.problems.curvature import StepConstants
+
+TOLERANCE = 1e-4  # by what factor a first error is brought down
+
+
+class Adjoint(NamedTuple):
+    """What clients need in order to differentiate through the lower level."""
+
+    at: jax.Array  # y - a h'(y), whose projection is y
+    w: jax.Array
+    length: jax.Array  # a
+    error: jax.Array  # a bound on the error of w
+
+
+def solve_adjoint(
+    federation: Federation, below: Any, owner: Any, y: jax.Array, gradient: jax.Array, curvature: Any, start: Any
+) -> Adjoint:
+    """Solve for w at the lower solution y, where the mean lower loss has that gradient; `below` is the view of that level.
+
+    Where `owner.envelope`, the lower loss is minus the upper one: b is normal to Y at y, so that J b = 0, and w is b itself
+    (Danskin's theorem, with the multipliers of Y(x) where it depends on x).
+    """
+    mu, L = curvature
+    length = 1 / L
+    at = y - length * gradient
+    b = federation.average(owner.upper_slope, at)
+    if owner.envelope:
+        return Adjoint(at, b, length, jnp.zeros_like(length))
+    root = jnp.sqrt(L / mu)
+    momentum = (root - 1) / (root + 1)
+
+    def step(inner: Federation, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        w, last, _ = carry
+        ahead = w + momentum * (w - last)
+        new = b + inner.average(owner.adjoint_step, ahead, at, length)
+        return new, w, jnp.linalg.norm(new - ahead)
+
+    constants = StepConstants(mu, L, 1, 1)
+    rounds = jnp.ceil(FedAC(constants=constants).steps_to(TOLERANCE)).astype(jnp.int32)
+    start = b if start is None else start
+    w, _, moved = below.repeat(rounds, step, (start, start, jnp.zeros_like(length)))
+    return Adjoint(at, w, length, (L / mu - 1) * moved)  # the step contracts by 1 - mu/L
+
+
+class AdjointSteps:
+    """The client steps of `solve_adjoint`, for methods that own a lower level."""
+
+    def upper_slope(self, client: Client, key: jax.Array, memory: Any, at: jax.Array) -> Reply:
+        """Return this client's gradient of the upper loss in y, over all its data."""
+        size = client.level.data.full_batch
+        y = client.level.lower_level(client.points).sets.project(client.index, at)
+        _, slope = Oracles.of(client).upper_gradients(client.points[0], y, client.sample(key, size))
+        return Reply(slope, gradients=client.cost(size))
+
+    def adjoint_step(self, client: Client, key: jax.Array, memory: Any, w: jax.Array, at: jax.Array, length: Any) -> Reply:
+        """Return (I - a H) J w, with this client's own H."""
+        y, u = projected(client, at, w)
+        found, cost = _products(client, y, u)
+        return Reply(u - length * found.curved, gradients=cost, steps=1)
+
+    def through_lower(self, client: Client, found: Adjoint) -> tuple[jax.Array, jax.Array, Any]:
+        """Return y, this client's part of what the upper loss owes to x through y, and how many sample gradients it took."""
+        level, x = client.level, client.points[0]
+        y, u = projected(client, found.at, found.w)
+        products, cost = _products(client, y, u)
+        moves = jax.vjp(lambda x: level.lower_level(x).sets.project(client.index, found.at), x)[1](found.w)[0]
+        return y, moves - found.length * products.cross, cost
+
+
+def projected(client: Client, at: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return P(at) and J w; the derivative of a projection is symmetric."""
+    level = client.level if client.level.nested else client.level.lower_level(client.points)
+    y, pull = jax.vjp(lambda at: level.sets.project(client.index, at), at)
+    return y, pull(w)[0]
+
+
+def _products(client: Client, y: jax.Array, u: jax.Array) -> tuple[Any, Any]:
+    """Return the products of the lower loss's second derivatives with u over all data, the same draws in a round."""
+    oracles = Oracles.of(client)
+    size = oracles.lower.level.data.full_batch
+    batch = oracles.lower.sample(jax.random.fold_in(client.private, client.round), size)
+    return oracles.products(client.points[0], y, u, batch), 2 * oracles.lower.cost(size)

@@ -1,0 +1,102 @@
+"""Whether a function's gradients are those of its values: asked before a run that goes by gradients.
+
+Along a random v, f(x+v) - f(x-v) is the mean over t in [-1, 1] of 2 <f'(x+tv), v>, for every f whose slope may be integrated,
+kinks or not. It is not for one that jumps or whose gradient was stopped or replaced, and where rounding hides the difference.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.errors import InputError
+from fedrzo.federation import directions
+from fedrzo.problems.base import Problem
+from fedrzo.problems.inputs import SAMPLES, Data, some_samples
+from fedrzo.support.known import known
+
+DIRECTIONS = 256
+CERTAIN = 5.0  # standard deviations: what chance alone does once in three million
+SMALL = 0.03  # relative: differences below this are left alone
+
+
+class Slopes(NamedTuple):
+    """What differences and gradients say along random directions: root mean squares, and whether they disagree."""
+
+    values: float
+    gradients: float
+    disagree: bool
+
+
+def refuse_wrong_gradients(problem: Problem, smoothing: float) -> None:
+    """Refuse a problem with a function whose gradients are not those of its values, about as far from the start as the smoothing."""
+    for argument, function, data in _functions(problem):
+        ask = functools.partial(compare, function, data, _start(problem), smoothing)
+        found = known(problem, ("slopes", argument, smoothing), ask)
+        if found.disagree:
+            raise InputError(
+                f"{argument}: its gradients are not those of its values: within {smoothing:g} of the start it changes by "
+                f"{found.values:.3g} along random directions, by its gradients {found.gradients:.3g} (root mean squares); it "
+                'jumps, a gradient is stopped, or the smoothing is too small for rounding: use oracle="values"'
+            )
+
+
+def _functions(problem: Problem) -> Iterator[tuple[str, Callable[[Any, Any], Any], Data]]:
+    """Return the functions that are differentiated, each of all its variables in one flat vector and a batch."""
+
+    def split(z: jax.Array) -> tuple[Any, ...]:
+        sizes = [layout.size for layout in problem.layouts.values()]
+        return problem.trees(*jnp.split(z, np.cumsum(sizes)[:-1]))
+
+    def flat(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        return lambda z, batch: _sum(function(*split(z), problem.alone(batch)))
+
+    for level in problem.stated:
+        yield level.argument, flat(level.loss), level.data
+    if not problem.takes_batches:
+        yield "map", flat(problem.functions["map"]), problem.data
+
+
+def _sum(tree: Any) -> Any:
+    """Return one number of a tree, with weights that no two entries share."""
+    flat = jax.flatten_util.ravel_pytree(tree)[0]
+    return jnp.cos(jnp.arange(flat.size)) @ flat
+
+
+def _start(problem: Problem) -> np.ndarray:
+    parts = [problem.start] + ([problem.start_below] if len(problem.layouts) > 1 else [])
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, smoothing: float) -> Slopes:
+    """Compare differences with gradients around a point, on a few samples of the first client.
+
+    With D a difference and G, G' what gradients at two places say of it, (D - G)(D - G') has the mean zero if they agree, and
+    else the square of what they differ by, along each direction.
+    """
+    batch = some_samples(data, 0, min(SAMPLES, int(np.asarray(data.sizes)[0])) if data.stored else 1)
+    places = np.random.default_rng(0).uniform(-1, 1, (DIRECTIONS, 2)).astype(start.dtype)
+
+    @jax.jit
+    def ask(start: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+        wrap, like = jax.random.wrap_key_data, (start.size, smoothing, start.dtype)
+
+        def one(given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            seed, (s, t) = given
+            v, off = (directions.sphere(wrap(jnp.stack([seed, jnp.uint32(i)])), *like) for i in range(2))
+            center = start + off  # at the start itself a symmetric function would hide what is wrong
+            slope = lambda t: jax.jvp(lambda z: function(z, batch), (center + t * v,), (v,))[1]  # noqa: E731
+            return function(center + v, batch) - function(center - v, batch), 2 * jax.lax.map(slope, jnp.stack([s, t]))
+
+        return jax.lax.map(one, (jnp.arange(DIRECTIONS, dtype=jnp.uint32), places))
+
+    differences, (first, second) = (np.asarray(found, np.float64).T for found in ask(jnp.asarray(start), places))
+    apart = (differences - first) * (differences - second)
+    scale = np.mean(differences**2) + np.mean(np.abs(first * second))
+    certain = np.mean(apart) > CERTAIN * np.std(apart) / np.sqrt(DIRECTIONS)
+    disagree = bool(certain and np.mean(apart) > SMALL**2 * scale)
+    root = lambda square: float(np.sqrt(max(square, 0.0)))  # noqa: E731
+    return Slopes(root(np.mean(differences**2)), root(np.mean(first * second)), disagree)
