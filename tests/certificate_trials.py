@@ -22,11 +22,11 @@ def at(problem, x):
     return moved
 
 
-def sample(problem, x, smoothing, sizes, seed, batch_size="full", numbers=None):
+def sample(problem, x, smoothing, sizes, seed, batch_size="full", numbers=None, oracle="values"):
     """Return the blocks' means of repetitions (of these numbers), each with its own number of directions per block."""
     numbers = np.arange(len(sizes)) if numbers is None else numbers
     with problem.precision():
-        structure = jax.tree.structure(Sampling(smoothing, 1, batch_size))
+        structure = jax.tree.structure(Sampling(smoothing, 1, batch_size, oracle=oracle))
         method = jax.tree.unflatten(structure, [np.full(len(sizes), smoothing), np.array(sizes)])
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(numbers)
         moved = at(problem, x)
@@ -42,9 +42,9 @@ def pull(problem, x, smoothing):
     return np.mean([(x - one) / smoothing for one in nearest], axis=0)
 
 
-def fixed(problem, x, smoothing, size, repetitions, seed, batch_size="full"):
+def fixed(problem, x, smoothing, size, repetitions, seed, batch_size="full", oracle="values"):
     """Return the estimates of many repetitions with a fixed number of directions."""
-    means = sample(problem, x, smoothing, [size] * repetitions, seed, batch_size)
+    means = sample(problem, x, smoothing, [size] * repetitions, seed, batch_size, oracle=oracle)
     return [estimate_square(one, size, CONFIDENCE) for one in means]
 
 

@@ -257,3 +257,19 @@ def test_bad_input_is_refused_in_one_line(change, message):
     arguments = {"problem": toys.quadratic(3, 4), "x": np.zeros(4), "smoothing": ETA} | change
     with pytest.raises(fz.InputError, match=message):
         fz.certify(**arguments)
+
+
+def test_a_certificate_from_gradients_agrees_with_one_from_values_and_is_narrower():
+    """A linear loss has one gradient everywhere: nothing is left to chance, and rounding is all that the interval holds."""
+    problem, wide = toys.boxes(5), fz.certify(toys.boxes(5), np.zeros(5), ETA)
+    found = fz.certify(problem, np.zeros(5), ETA, oracle="gradients")
+    assert found.interval[0] <= found.squared_norm <= found.interval[1]
+    assert wide.interval[0] <= found.squared_norm <= wide.interval[1]
+    assert 0 < found.interval[1] - found.interval[0] < 1e-9
+    assert found.cost.evaluations < wide.cost.evaluations
+    for wrong in (
+        bilevel.direct(3, 7, 7, 3),
+        fz.Nonsmooth(fz.blackbox(lambda x, batch: np.float64(0)), problem.data, np.zeros(5)),
+    ):
+        with pytest.raises(fz.InputError, match="oracle: found"):
+            fz.certify(wrong, wrong.x0, ETA, oracle="gradients")

@@ -31,6 +31,16 @@ def test_intervals_cover_the_truth_as_often_as_they_say(name, shift):
     assert 0.935 <= tools.coverage(found, truth) <= 0.965
 
 
+@pytest.mark.parametrize("shift", [0.3, pytest.param(0.0, marks=SLOW)])
+def test_intervals_from_gradients_cover_it_as_often(shift):
+    problem = MAKE["boxed"]()
+    x, truth = tools.away(problem, shift)
+    found = tools.fixed(problem, x, ETA, 16, REPETITIONS, seed=5, oracle="gradients")
+    assert 0.935 <= tools.coverage(found, truth) <= 0.965
+    plain = tools.fixed(problem, x, ETA, 16, 20, seed=5)
+    assert np.mean([one.width for one in found]) < 0.5 * np.mean([one.width for one in plain])
+
+
 def test_estimates_are_unbiased_though_the_square_of_the_mean_is_not():
     problem = MAKE["boxes"]()
     x, truth = tools.away(problem, 0.05)

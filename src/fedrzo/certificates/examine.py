@@ -25,6 +25,7 @@ from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
 
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
+ROUNDED = 100  # units in the last place that a gradient may be off by
 
 
 @checked_signature(seed="key")
@@ -42,6 +43,7 @@ def certify(
     lower: Any = None,
     engine: Any = "simulation",
     threshold: float | None = None,
+    oracle: str = "values",
 ) -> Certificate:
     """Say how good a point is, from loss values: no gradient of the upper loss is needed, and no data leave a client.
 
@@ -60,6 +62,8 @@ def certify(
             that leave rounding alone), a solver of `fz.vi` for `TwoStage` (by default the problem's `monitor`).
         engine: as for `fz.run`.
         threshold: with `width`: end with a pilot that shows the squared norm to lie above it.
+        oracle: `"values"`; or `"gradients"`, at points drawn in the ball: the same norm, from far fewer of them where n is large.
+            Vectors leave a client then. Only where there is no lower level.
     """
     point = check_point(problem, x, "x")
     check_numbers(directions, width, max_directions, confidence, threshold)
@@ -68,7 +72,7 @@ def certify(
             warnings.filterwarnings("ignore", "y0: found")
             moved = problem.moved_to(point).inside_lower()
         with counting() as spent:
-            program = sampling_program(moved, smoothing, batch_size, lower)
+            program = sampling_program(moved, smoothing, batch_size, lower, oracle)
         check_start(moved, program)
         bench = _Bench(moved, engines.get(engine), run_key(key), program)
         bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
@@ -138,7 +142,7 @@ def _write(
     notes: list[str],
 ) -> Certificate:  # fmt: skip
     problem, eta = bench.problem, float(bench.program.smoothing)
-    found = _with_rounding(outcome.estimate, problem, eta, float(facts.loss))
+    found = _with_rounding(outcome.estimate, bench, float(facts.loss))
     norm_interval = found.norm_interval()
     lower = _lower_quality(bench, facts, eta, norm_interval) if problem.hierarchical else None
     identical, narrow = problem.sets.identical, None if width is None else found.width <= width
@@ -177,9 +181,12 @@ def _lower_notes(problem: Problem, lower: LowerQuality | None) -> list[str]:
     return notes
 
 
-def _with_rounding(found: SquaredNorm, problem: Problem, eta: float, loss: float) -> SquaredNorm:
-    """Widen an interval by what rounding of two loss values can do to the mean of so many estimates."""
-    error = problem.dim / eta * float(np.finfo(problem.dtype).eps) * loss / math.sqrt(found.directions)
+def _with_rounding(found: SquaredNorm, bench: _Bench, loss: float) -> SquaredNorm:
+    """Widen an interval by what rounding of two loss values, or of gradients, can do to the mean of so many estimates."""
+    eps, problem = float(np.finfo(bench.problem.dtype).eps), bench.problem
+    error = problem.dim / float(bench.program.smoothing) * eps * loss / math.sqrt(found.directions)
+    if bench.program.oracle == "gradients":
+        error = ROUNDED * eps * math.sqrt(max(found.upper, 0.0))
     reach = 2 * math.sqrt(max(found.value, 0.0)) * error + error**2
     return found._replace(lower=found.lower - reach, upper=found.upper + reach, resolution=found.resolution + error**2)
 

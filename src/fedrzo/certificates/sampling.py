@@ -17,6 +17,7 @@ from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, batch, method, static
 from fedrzo.methods.fedac import suited
+from fedrzo.methods.fedrzo import ORACLES, check_gradients
 from fedrzo.methods.fedrzo_bl import EMPTY
 from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
@@ -76,13 +77,17 @@ class Means(NamedTuple):
 
 @method
 class Sampling(Lower):
-    """Two-point estimates along `repeats` directions for each of the blocks; one message asks for one direction per block."""
+    """Estimates along `repeats` directions for each of the blocks; one message asks for one direction per block.
+
+    From values they are two-point estimates, from gradients those at points drawn in the ball.
+    """
 
     smoothing: Any
     repeats: Any = 1
     batch_size: int | str = static(default="full")
     lower: Any = None
     constants: Any = None
+    oracle: str = static(default="values")
 
     solves = (Problem,)
 
@@ -103,6 +108,8 @@ class Sampling(Lower):
         def add(inner: Federation, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             total, error = carry
             key = inner.key()
+            if self.oracle == "gradients":
+                return total + inner.average(self.gradients, x, jax.random.key_data(key)), error
             v = draw(key, BLOCKS, x, eta)
             if self.federated:
                 y, bound = self.solve(inner, jnp.concatenate([x + v, x - v]), state.start)
@@ -129,6 +136,17 @@ class Sampling(Lower):
         gaps, taken = jax.lax.map(one, jnp.arange(BLOCKS), batch_size=AT_A_TIME)
         size = client.cost(self.batch_size)
         return Reply(gaps, evaluations=2 * BLOCKS * size, steps=jnp.round(jnp.sum(taken) * size).astype(jnp.int32))
+
+    def gradients(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
+        """Return this client's gradient at a point for each block, drawn in the ball around x: the same for all clients."""
+        shared = jax.random.wrap_key_data(words)
+
+        def one(j: jax.Array) -> jax.Array:
+            v = directions.ball(jax.random.fold_in(shared, j), x.size, self.smoothing, x.dtype)
+            return client.gradient(x + v, client.sample(jax.random.fold_in(key, j), self.batch_size))
+
+        found = jax.lax.map(one, jnp.arange(BLOCKS), batch_size=AT_A_TIME)
+        return Reply(found, gradients=BLOCKS * client.cost(self.batch_size))
 
     def gaps_with_y(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the same where the lower solutions at all points come from the server; NaN where some Y(x) is empty."""
@@ -163,12 +181,16 @@ def check_confidence(confidence: Any) -> None:
         raise InputError(f"confidence: found {confidence!r}; pass a number between 0 and 1, such as 0.95")
 
 
-def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: Any) -> Sampling:
+def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: Any, oracle: str = "values") -> Sampling:
     """Return what samples directions at the problem's x0; refuse what cannot work on this problem."""
     smoothing = constant(smoothing, "smoothing")
     chosen = batch((FULL if problem.data.stored else DRAWN) if batch_size is None else batch_size, "batch_size")
     check_batch_size(chosen, problem.data)
-    return Sampling(smoothing, 1, chosen, *_lower(problem, lower))
+    if ORACLES(oracle, "oracle") == "gradients":
+        if problem.hierarchical:
+            raise InputError('oracle: found "gradients", but the error of a lower level is bounded for values only: leave it out')
+        check_gradients(problem, smoothing)
+    return Sampling(smoothing, 1, chosen, *_lower(problem, lower), oracle=oracle)
 
 
 def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:

@@ -34,6 +34,7 @@ class Certified(StopRule):
     max_directions: int
     batch_size: int | str | None
     lower: Any
+    oracle: str
 
     def __post_init__(self) -> None:
         constant(self.epsilon, "epsilon")
@@ -54,7 +55,7 @@ class Certified(StopRule):
             raise InputError(f"smoothing: {type(case.methods[0]).__name__} has none; pass fz.certified(..., smoothing=...)")
         problem = case.problem
         with problem.precision():
-            sampling_program(problem, smoothing, self.batch_size, self.lower)
+            sampling_program(problem, smoothing, self.batch_size, self.lower, self.oracle)
         if problem.hierarchical and is_blackbox(problem.loss_fn):
             raise InputError(
                 "stop: the upper loss is a black box, so nothing bounds what the lower level's error does to its gradient, and "
@@ -99,7 +100,7 @@ class Watch:
         return certify(
             self.problem, self.problem.layout.unravel(np.asarray(x)), self.smoothing, jax.random.fold_in(self.key, round),
             width=rule.epsilon**2, max_directions=rule.max_directions, confidence=confidence, batch_size=rule.batch_size,
-            lower=rule.lower, engine=self.engine, threshold=rule.epsilon**2,
+            lower=rule.lower, engine=self.engine, threshold=rule.epsilon**2, oracle=rule.oracle,
         )  # fmt: skip
 
 
@@ -113,6 +114,7 @@ def certified(
     max_directions: int = 16_384,
     batch_size: int | str | None = None,
     lower: Any = None,
+    oracle: str = "values",
 ) -> Certified:
     """Return a rule for `fz.run(..., stop=...)`: stop when the gradient's norm is certified to be at most epsilon.
 
@@ -130,5 +132,6 @@ def certified(
         max_directions: per certificate.
         batch_size: as for `fz.certify`.
         lower: as for `fz.certify`.
+        oracle: as for `fz.certify`.
     """
-    return Certified(epsilon, every, confidence, smoothing, max_directions, batch_size, lower)
+    return Certified(epsilon, every, confidence, smoothing, max_directions, batch_size, lower, oracle)

@@ -95,6 +95,9 @@ SPECIAL: dict[str, Callable[[Setting], Method]] = {
     "FedProx": lambda s: m.FedProx(0.1, 0.1, **s.steps),
     "FedMSPP": lambda s: m.FedMSPP(1.0, 0.1, **s.steps),
     "Scaffnew": lambda s: m.Scaffnew(0.1, 1 / LOCAL_STEPS, s.batch_size),
+    "FedRZOnn, gradients": lambda s: m.FedRZOnn(0.1, SMOOTHING, oracle="gradients", **s.steps),
+    "FedRZObl, gradients": lambda s: m.FedRZObl(0.1, HIERARCHICAL_SMOOTHING, oracle="gradients", **s.steps),
+    "FedRZO2s, gradients": lambda s: m.FedRZO2s(0.1, HIERARCHICAL_SMOOTHING, oracle="gradients", **s.steps),
     "LocalSGDA": lambda s: m.LocalSGDA(0.1, s.lower_stepsize, **s.steps),
     "LocalSGDA, momentum": lambda s: m.LocalSGDA(0.3, s.lower_stepsize / 0.2, momentum=3.0, damping=0.2, **s.steps),
 }

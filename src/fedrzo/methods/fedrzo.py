@@ -46,13 +46,8 @@ class FedRZO(Method):
     def check(self, problem: Problem) -> None:
         """Refuse a black box where gradients are asked for."""
         super().check(problem)
-        if not self.by_gradients:
-            return
-        for level in problem.stated:
-            if is_blackbox(level.loss):
-                raise InputError(f'oracle: found "gradients", but {level.argument} is a black box; use oracle="values"')
-        with problem.precision():
-            refuse_wrong_gradients(problem, float(self.smoothing))
+        if self.by_gradients:
+            check_gradients(problem, float(self.smoothing))
 
     def spent(self, estimates: Any, cost: Any) -> dict[str, Any]:
         """Return what so many estimates take, each on a batch of that cost, as a reply counts it."""
@@ -143,3 +138,12 @@ class FedRZO(Method):
             return self.descend(x, g, project(x), r)
 
         return jax.lax.fori_loop(0, code.shape[0], step, x)
+
+
+def check_gradients(problem: Problem, smoothing: float) -> None:
+    """Refuse a black box where gradients are asked for, and gradients that are not those of the values."""
+    for level in problem.stated:
+        if is_blackbox(level.loss):
+            raise InputError(f'oracle: found "gradients", but {level.argument} is a black box; use oracle="values"')
+    with problem.precision():
+        refuse_wrong_gradients(problem, smoothing)

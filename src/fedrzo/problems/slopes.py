@@ -32,7 +32,7 @@ class Slopes(NamedTuple):
 
 
 def refuse_wrong_gradients(problem: Problem, smoothing: float) -> None:
-    """Refuse a problem with a function whose gradients are not those of its values, about as far from the start as the smoothing."""
+    """Refuse a problem with a function whose gradients are not those of its values, near the start."""
     for argument, function, data in _functions(problem):
         ask = functools.partial(compare, function, data, _start(problem), smoothing)
         found = known(problem, ("slopes", argument, smoothing), ask)
