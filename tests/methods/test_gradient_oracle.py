@@ -156,11 +156,11 @@ def test_the_gradient_of_a_bilevel_problem_is_that_of_finite_differences(name):
     problem = fz.Bilevel(
         upper, lower, samples(rng), rng.uniform(0.1, 0.4, N), start_below(name), lower_constraint=LOWER_SETS[name]
     )
-    solver = fz.LocalSGD(batch_size="full", rounds=400)
+    solver = fz.LocalSGD(batch_size="full", rounds=400, tolerance=1e-3)  # by which the adjoint is brought to its square
     found, last = first_gradient(problem, fz.FedRZObl(0.1, 1e-7, 1, "full", oracle="gradients", lower=solver))
     wanted = finite_differences(problem)
-    np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
-    assert 0 <= last["adjoint_error"] < 1e-2
+    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
+    assert 0 <= last["adjoint_error"] < 1e-3
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

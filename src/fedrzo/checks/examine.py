@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from fedrzo.checks.losses import losses
+from fedrzo.checks.oracle import oracle
 from fedrzo.checks.parts import data, sets, start, steepness
 from fedrzo.checks.report import NOTE, PROBLEM, Finding, Report
 from fedrzo.checks.trial import trial
@@ -78,6 +79,7 @@ def _parts(problem: Problem, method: Method, rounds: int, key: int) -> Iterator[
     yield lambda: losses(problem, method, key)
     yield lambda: steepness(problem, key)
     yield lambda: trial(problem, method, rounds, key)
+    yield lambda: oracle(problem, method, key)
 
 
 def _guarded(part: Callable[[], Any]) -> list[Finding]:

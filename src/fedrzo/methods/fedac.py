@@ -110,7 +110,7 @@ class FedAC(GradientMethod):
         return Reply(pair, gradients=steps * client.cost(self.batch_size), steps=steps)
 
 
-def suited(constants: StepConstants, error: float = 1e-4) -> GradientMethod:
+def suited(constants: StepConstants, error: float) -> GradientMethod:
     """Return the solver of a lower level with these constants, where the user names none; it brings a first error down so far."""
     if constants.kappa > ILL_CONDITIONED:
         return FedAC(batch_size="full", tolerance=error, constants=constants)

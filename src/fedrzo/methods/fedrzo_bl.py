@@ -28,6 +28,7 @@ from fedrzo.problems.lower_level import WithLowerLoss
 from fedrzo.support.numbers import Schedule, count
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
+CLOSE, NEAR = 1e-4, 0.03  # what lower solves bring an error down by; n/eta times that error is one of values, not of gradients
 DIVERGED = 1e8  # a lower solution, or a bound on its error, as large as this is divergence
 
 
@@ -115,7 +116,8 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         if not needed or problem.lower_blackbox or (self.constants is not None and self.lower is not None):
             return self
         constants = self.constants or lower_level(problem)
-        lower = suited(constants) if self.lower is None else with_constants(self.lower, constants)
+        error = NEAR if self.by_gradients else CLOSE
+        lower = suited(constants, error) if self.lower is None else with_constants(self.lower, constants)
         return dataclasses.replace(self, lower=lower, constants=constants, envelope=problem.zero_sum)
 
     def for_cohort(self, problem: WithLowerLoss, size: int) -> Any:

@@ -50,6 +50,11 @@ class LocalSGD(GradientMethod):
         """Algorithm 3, line 1: a_r = max{m, 4 kappa, r} + 1."""
         return jnp.maximum(jnp.maximum(self.known.clients, 4 * self.known.kappa), r) + 1
 
+    @property
+    def reduction(self) -> Any:
+        """See `GradientMethod`: full gradients go to the square of the tolerance."""
+        return jnp.maximum(self.tolerance**2, ROUNDING) if self.batch_size == FULL else self.tolerance
+
     def steps_to(self, tolerance: Any) -> Any:
         """Return how many steps bring a first error down by a factor: steps of decreasing length take more for less."""
         if self.batch_size == FULL:

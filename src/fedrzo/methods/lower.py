@@ -118,6 +118,11 @@ class GradientMethod(TunedMethod):
         contraction = (L - mu) / (L + mu)
         return jnp.log(1 / tolerance) / -jnp.log(jnp.maximum(contraction, ROUNDING**2))
 
+    @property
+    def reduction(self) -> Any:
+        """By what factor the steps of a plan bring a first error down, without noise."""
+        return self.tolerance
+
     def scheduled_rounds(self, total: Any) -> Any:
         """Return how many rounds a schedule spreads so many steps over: m, unless a method needs fewer."""
         return self.known.clients
