@@ -150,7 +150,12 @@ def first_gradient(problem, method):
     return (np.asarray(problem.x0) - result.x) / method.stepsize, result.history.last
 
 
-@pytest.mark.parametrize("name", LOWER_SETS)
+SLOW = pytest.mark.slow("another set")
+OFTEN = ("free", "box", "ball", "moving polyhedron")
+KINDS = [name if name in OFTEN else pytest.param(name, marks=SLOW) for name in LOWER_SETS]
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_the_gradient_of_a_bilevel_problem_is_that_of_finite_differences(name):
     rng = np.random.default_rng(3)
     problem = fz.Bilevel(
@@ -163,8 +168,8 @@ def test_the_gradient_of_a_bilevel_problem_is_that_of_finite_differences(name):
     assert 0 <= last["adjoint_error"] < 1e-3
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("name", LOWER_SETS)
+@pytest.mark.parametrize("symmetric", [False, pytest.param(True, marks=SLOW)])
+@pytest.mark.parametrize("name", KINDS)
 def test_the_gradient_of_a_two_stage_problem_is_that_of_finite_differences(name, symmetric):
     rng = np.random.default_rng(4)
     data = samples(rng, symmetric)
@@ -183,7 +188,9 @@ def concave(x, y, b):
     return jnp.mean(jnp.sum(b["c"] * y, -1)) + x @ (y[:N] - 0.1 * y[1]) - 0.6 * jnp.sum(y**2) + 0.1 * jnp.sum(x**2)
 
 
-@pytest.mark.parametrize("name", ["free", "box", "ball", "moving box", "moving polyhedron"])
+@pytest.mark.parametrize(
+    "name", ["box", "moving polyhedron", *(pytest.param(n, marks=SLOW) for n in ("free", "ball", "moving box"))]
+)
 def test_the_gradient_of_a_minimax_problem_is_danskins_and_takes_no_rounds(name):
     rng = np.random.default_rng(5)
     problem = fz.Minimax(concave, samples(rng), rng.uniform(0.1, 0.4, N), np.zeros(BELOW), lower_constraint=LOWER_SETS[name])
