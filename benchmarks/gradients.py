@@ -1,8 +1,8 @@
 """What gradients of the same smoothed problem gain over loss values: `python benchmarks/gradients.py`.
 
 Each row runs one method with both oracles, over a grid of step sizes and five seeds. The target is the mean loss that values end
-at with their best step; what counts is what either oracle spends until a run first has it, with its own best step. A gradient
-counts as three loss evaluations.
+at with their best step; what counts is what either oracle spends until a run first has it, with the step that takes the least. A
+gradient counts as three loss evaluations.
 """
 
 from __future__ import annotations
@@ -147,20 +147,26 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 def measure(row: Row, seeds: int, quick: bool = False) -> dict[str, Any]:
     """Find the best step of each oracle, the loss that values reach, and what both spend to get there."""
-    problem, best = row.make(), {}
+    problem, tried = row.make(), {}
     for oracle in ORACLES:
         rounds = row.rounds[oracle] // (10 if quick else 1)
-        tried = {step: runs(row.method(step, oracle), problem, rounds, seeds) for step in row.steps[oracle]}
-        step = min(tried, key=lambda step: np.mean([history["loss"][-1] for history in tried[step]]))
-        best[oracle] = step, tried[step]
-    target = float(np.mean([history["loss"][-1] for history in best["values"][1]]))
-    start = float(best["values"][1][0]["loss"][0])
+        tried[oracle] = {step: runs(row.method(step, oracle), problem, rounds, seeds) for step in row.steps[oracle]}
+    target = min(mean_end(histories) for histories in tried["values"].values())
+    start = float(tried["values"][row.steps["values"][0]][0]["loss"][0])
     facts = {"name": row.name, "n": problem.dim, "counted": row.counted, "start": start, "target": target}
-    for oracle, (step, histories) in best.items():
-        spent = [reached(history, row.counted, target) for history in histories]
+    for oracle, by_step in tried.items():
+        spent = {step: [reached(h, row.counted, target) for h in histories] for step, histories in by_step.items()}
+        step = min(spent, key=lambda step: (np.mean(spent[step]), mean_end(by_step[step])))
+        histories = by_step[step]
         curve = [COUNTED[row.counted](histories[0]).tolist(), np.mean([h["loss"] for h in histories], axis=0).tolist()]
-        facts[oracle] = {"step": step, "spent": spent, "final": [float(h["loss"][-1]) for h in histories], "curve": curve}
+        ends = [float(h["loss"][-1]) for h in histories]
+        facts[oracle] = {"step": step, "spent": spent[step], "final": ends, "curve": curve}
     return facts | {"ratio": np.mean(facts["values"]["spent"]) / np.mean(facts["gradients"]["spent"])}
+
+
+def mean_end(histories: list[Any]) -> float:
+    """Return the mean loss that runs end at."""
+    return float(np.mean([history["loss"][-1] for history in histories]))
 
 
 def runs(method: Any, problem: Any, rounds: int, seeds: int) -> list[Any]:
@@ -175,18 +181,15 @@ def reached(history: Any, counted: str, target: float) -> float:
     return float(spent[np.argmax(there)] if there.any() else spent[-1])
 
 
-def table(found: dict[str, Any]) -> str:
-    """Return the results as a table."""
-    lines = ["| problem | n | loss: start, target | values | gradients | fewer | loss at the end, values and gradients |"]
-    lines.append("| --- " * 7 + "|")
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """Return rows to print."""
+    shown = [["problem", "n", "loss: start, target", "counted", *ORACLES, "fewer", "loss at the end"]]
     for row in found["rows"]:
-        spent = [f"{np.mean(row[o]['spent']):,.0f} {row['counted']}" for o in ORACLES]
+        spent = [f"{np.mean(row[o]['spent']):,.0f}" for o in ORACLES]
         ends = ", ".join(mean_and_half(np.array(row[o]["final"]), 3) for o in ORACLES)
-        lines.append(
-            f"| {row['name']} | {row['n']:,} | {row['start']:.4g}, {row['target']:.4g} | {spent[0]} | {spent[1]} | "
-            f"{row['ratio']:.1f} x | {ends} |"
-        )
-    return "\n".join(lines)
+        losses = f"{row['start']:.4g}, {row['target']:.4g}"
+        shown.append([row["name"], f"{row['n']:,}", losses, row["counted"], *spent, f"{row['ratio']:.1f} x", ends])
+    return shown
 
 
 def remarks(found: dict[str, Any]) -> list[str]:

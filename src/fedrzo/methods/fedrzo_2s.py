@@ -73,7 +73,7 @@ class FedRZO2s(FedRZO):
         def local_step(j: Any, scenarios: Any, keys: jax.Array, carry: tuple) -> tuple[tuple, jax.Array]:
             x, solved = carry
             estimate = self.estimate_by_adjoint if self.by_gradients else self.estimate
-            # Lines 5 and 6. Algorithm 5 asks for k > 0, and k = T_r + j starts at 0 here: it is given k + 1.
+            # Algorithm 5 asks for k > 0, and k = T_r + j starts at 0 here: it is given k + 1.
             g, slopes, taken = estimate(client, keys, x, scenarios, first + j + 1)
             return (self.descend(x, g, client.project(x), r), solved + taken), slopes  # line 7
 
@@ -84,10 +84,10 @@ class FedRZO2s(FedRZO):
         return Reply(x, steps=taken, code=code, **self.spent(steps, size))
 
     def estimate(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
-        """Lines 5 and 6: y at x+v and x-v; the estimate, its slope, and the lower-level steps per scenario."""
-        v = directions.sphere(keys[0], x.size, self.smoothing, x.dtype)
-        plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, k)
-        found = slope(x.size, self.smoothing, plus - minus)
+        """Algorithm 4, lines 5 and 6: the estimate, its slope, and the lower-level steps per scenario."""
+        v = directions.sphere(keys[0], x.size, self.smoothing, x.dtype)  # line 5: v_{i,k}
+        plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, k)  # line 5: y at both points
+        found = slope(x.size, self.smoothing, plus - minus)  # line 6: times v
         return found * v, found, taken
 
     def estimate_by_adjoint(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
