@@ -176,7 +176,7 @@ def runs(method: Any, problem: Any, rounds: int, seeds: int) -> list[Any]:
 
 
 def reached(history: Any, counted: str, target: float) -> float:
-    """Return what was spent when the loss was first at the target; all of it where it never was."""
+    """Return what was spent when the loss was first at the target; all of it where it never was, as happens to values alone."""
     spent, there = COUNTED[counted](history), history["loss"] <= target
     return float(spent[np.argmax(there)] if there.any() else spent[-1])
 

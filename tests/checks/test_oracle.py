@@ -24,6 +24,13 @@ def test_the_gain_is_about_two_thirds_of_n():
     assert 'oracle="gradients"' in found.text
 
 
+def test_clients_of_unequal_sizes_are_looked_at_whole():
+    data = fz.ClientData([{"A": np.ones((k, 90)), "y": np.zeros(k)} for k in (2, 5)])
+    report = fz.check(fz.Nonsmooth(absolute, data, np.full(90, 0.1)), fz.FedRZOnn(1e-3, 0.01, 2, "full"), rounds=2)
+    assert report.ok
+    assert any(found.about == "oracle" for found in report.findings)
+
+
 def test_nothing_is_said_where_nothing_is_gained_or_gradients_are_wrong():
     assert finding(absolute, 2) is None
     assert finding(absolute, 90, oracle="gradients") is None

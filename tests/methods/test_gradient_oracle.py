@@ -198,7 +198,17 @@ def test_the_gradient_of_a_minimax_problem_is_danskins_and_takes_no_rounds(name)
     found, last = first_gradient(problem, method)
     wanted = finite_differences(problem)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
-    assert last["lower_rounds"] == 100 + 2  # those of the lower method, and of the closing step
+    assert last["lower_rounds"] == 100 + 3  # those of the lower method, of the closing step, and of the slope in y
+    assert "adjoint_error" not in last
+
+
+def test_a_cohort_takes_the_adjoint_of_all_clients():
+    """f_i = c_i x y - y^2/2 with c = 1 and -1: y is 0 and so is the gradient, whoever takes part; a cohort's own slope is not."""
+    data = fz.ClientData([np.array([[1.0]]), np.array([[-1.0]])])
+    problem = fz.Minimax(lambda x, y, c: jnp.mean(c) * x[0] * y[0] - 0.5 * y[0] ** 2, data, np.ones(1), np.zeros(1))
+    method = fz.FedRZObl(0.1, 1e-8, 1, "full", oracle="gradients")
+    x = fz.run(method, problem, 1, clients_per_round=1, progress=False).x
+    np.testing.assert_allclose(x, 1.0, atol=1e-7)
 
 
 def test_an_adjoint_of_many_variables_is_solved_by_products():

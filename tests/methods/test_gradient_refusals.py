@@ -23,7 +23,21 @@ def rounded(x, batch):
     return jnp.mean((found + jax.lax.stop_gradient(jnp.round(found) - found) - batch["y"]) ** 2)
 
 
+@jax.custom_vjp
+def halved(z):
+    """Return the sum of squares, with half of its gradient."""
+    return jnp.sum(z**2)
+
+
+halved.defvjp(lambda z: (halved(z), z), lambda z, g: (g * z,))
+
 LOSSES = {
+    "halved": (lambda x, b: halved(b["A"] @ x - b["y"]), "loss: its gradients are not"),
+    "not finite": (lambda x, b: jnp.sum(jnp.where(x > 0.1, jnp.sqrt(x - 0.1), 0)) + jnp.sum(x), "by its gradients nan"),
+    "a loop": (
+        lambda x, b: jax.lax.while_loop(lambda s: s < 3, lambda s: s + 1.0 + x[0] ** 2, x[0]),
+        "oracle: .* loss fails with",
+    ),
     "black box": (fz.blackbox(lambda x, batch: np.float64(0.0)), 'oracle: found "gradients", but loss is a black box'),
     "jumps": (lambda x, b: jnp.mean(jnp.floor(20 * b["A"] @ x)), "loss: its gradients are not .* by its gradients 0 "),
     "jumps a little": (lambda x, b: quantile(x, b) + 0.01 * jnp.mean(jnp.floor(20 * b["A"] @ x)), "loss: its gradients are not"),
@@ -37,6 +51,15 @@ def test_a_loss_whose_gradients_are_not_those_of_its_values_is_refused(what):
     loss, wanted = LOSSES[what]
     with pytest.raises(fz.InputError, match=wanted):
         fz.run(fz.FedRZOnn(0.1, 0.1, oracle="gradients"), fz.Nonsmooth(loss, DATA, np.full(6, 0.1)), 1, progress=False)
+
+
+def test_auto_stays_with_vectors():
+    problem = fz.Nonsmooth(quantile, DATA, np.full(6, 0.1))
+    results = [
+        fz.run(fz.FedRZOnn(0.1, 0.1, communication=c, oracle="gradients"), problem, 2, progress=False)
+        for c in ("auto", "vectors")
+    ]
+    assert results[0].x.tobytes() == results[1].x.tobytes()
 
 
 def test_a_right_gradient_is_not_refused_at_any_scale_nor_at_a_kink():
@@ -69,6 +92,11 @@ LEVELS = {
     ),
     "stopped in y": (below(lambda x, y, b: upper(x, jax.lax.stop_gradient(y), b)), {}, "loss: its gradients are not"),
     "lower stopped": (below(lower=lambda x, y, b: lower(jax.lax.stop_gradient(x), y, b)), {}, "lower: its gradients are not"),
+    "lower bends at a point": (
+        below(lower=lambda x, y, b: lower(x, y, b) + jnp.sum(jnp.abs(y - 0.01))),
+        {},
+        "lower's slope in y: its",
+    ),
     "closing": (below(), {"closing": False}, "closing: found False"),
     "scalars": (below(), {"communication": "scalars"}, "communication: found"),
 }

@@ -16,6 +16,7 @@ from fedrzo.certificates.interval import BLOCKS, LEAST, Outcome, SquaredNorm, ad
 from fedrzo.certificates.sampling import Sampling, check_numbers, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, path_key
+from fedrzo.methods.fedrzo import check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
@@ -23,6 +24,7 @@ from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.numbers import constant
 
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 ROUNDED = 100  # units in the last place that a gradient may be off by
@@ -52,7 +54,8 @@ def certify(
         x: the point, such as `result.x`.
         smoothing: eta, of the smoothed problem whose stationarity is measured.
         key: a seed, or a JAX key.
-        directions: how many to sample, 1,024 at least; rounded up to full blocks. Each costs two evaluations of every sample.
+        directions: how many to sample, 1,024 at least; rounded up to full blocks. Each costs two losses, or one gradient, of
+            every sample.
         width: of the interval of the squared norm. If given, as many directions are drawn as that takes, in pilots that
             only plan and one fresh sample, which alone is reported; `directions` is then not used.
         max_directions: of the reported sample, 1,024 at least; if it does not suffice, the certificate says so.
@@ -67,6 +70,8 @@ def certify(
     """
     point = check_point(problem, x, "x")
     check_numbers(directions, width, max_directions, confidence, threshold)
+    if oracle == "gradients" and not problem.hierarchical:
+        check_gradients(problem, constant(smoothing, "smoothing"))  # of the problem itself: once, however often it is certified
     with problem.precision():
         with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
             warnings.filterwarnings("ignore", "y0: found")
@@ -94,7 +99,7 @@ class _Bench:
     def __init__(self, problem: Problem, engine: Any, key: jax.Array, program: Sampling) -> None:
         self.problem, self.engine, self.key, self.program = problem, engine, key, program
         self.cost = Cost()
-        self.lower_error = 0.0
+        self.lower_error = self.size = 0.0
 
     def run(self, program: Any, *path: int) -> Any:
         """Run one round of a program on a stream of its own."""
@@ -123,7 +128,9 @@ class _Bench:
                 "smoothing, or give a lower_domain"
             )
         self.lower_error = max(self.lower_error, float(state.lower_error))
-        return np.asarray(state.means, np.float64)
+        means = np.asarray(state.means, np.float64)
+        self.size = max(self.size, math.sqrt(size * np.mean(np.sum(means**2, axis=1))))  # about the length of one estimate
+        return means
 
     def nearest(self, facts: Facts) -> tuple[float | None, list[str]]:
         """Return the distance to the intersection of the sets, and what to say of it."""
@@ -186,7 +193,7 @@ def _with_rounding(found: SquaredNorm, bench: _Bench, loss: float) -> SquaredNor
     eps, problem = float(np.finfo(bench.problem.dtype).eps), bench.problem
     error = problem.dim / float(bench.program.smoothing) * eps * loss / math.sqrt(found.directions)
     if bench.program.oracle == "gradients":
-        error = ROUNDED * eps * math.sqrt(max(found.upper, 0.0))
+        error = ROUNDED * eps * bench.size
     reach = 2 * math.sqrt(max(found.value, 0.0)) * error + error**2
     return found._replace(lower=found.lower - reach, upper=found.upper + reach, resolution=found.resolution + error**2)
 

@@ -17,7 +17,7 @@ from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, batch, method, static
 from fedrzo.methods.fedac import suited
-from fedrzo.methods.fedrzo import ORACLES, check_gradients
+from fedrzo.methods.fedrzo import ORACLES
 from fedrzo.methods.fedrzo_bl import EMPTY
 from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
@@ -186,10 +186,8 @@ def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: A
     smoothing = constant(smoothing, "smoothing")
     chosen = batch((FULL if problem.data.stored else DRAWN) if batch_size is None else batch_size, "batch_size")
     check_batch_size(chosen, problem.data)
-    if ORACLES(oracle, "oracle") == "gradients":
-        if problem.hierarchical:
-            raise InputError('oracle: found "gradients", but the error of a lower level is bounded for values only: leave it out')
-        check_gradients(problem, smoothing)
+    if ORACLES(oracle, "oracle") == "gradients" and problem.hierarchical:
+        raise InputError('oracle: found "gradients", but the error of a lower level is bounded for values only: leave it out')
     return Sampling(smoothing, 1, chosen, *_lower(problem, lower), oracle=oracle)
 
 
@@ -208,7 +206,7 @@ def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:
             "lower: lower data drawn on demand allow no exact solve; pass a method, such as fz.LocalSGD(), or store samples"
         )
     constants = lower_level(problem)
-    chosen = suited(constants, ACCURATE) if lower is None else lower
+    chosen = suited(problem, constants, ACCURATE) if lower is None else lower
     if not isinstance(chosen, Method) or not hasattr(chosen, "plan"):
         raise InputError(f"lower: found {type(chosen).__name__}; pass a method such as fz.LocalSGD() or fz.FedAC()")
     check_batch_size(getattr(chosen, "batch_size", 1), problem.lower_data)

@@ -22,14 +22,14 @@ GRADIENT = 3.0  # loss evaluations that a gradient counts as
 
 def oracle(problem: Problem, method: Method, key: int) -> list[Finding]:
     """Compare the second moments of both estimates on one batch of the first client; they say how long steps may be."""
-    if not isinstance(method, FedRZOnn) or method.by_gradients:
+    if not isinstance(method, FedRZOnn) or method.by_gradients or method.communication == "scalars":
         return []
     try:
         check_gradients(problem, float(method.smoothing))
     except InputError:  # values are all there is
         return []
-    batch = Client.of(problem, 0).sample(jax.random.key(key), method.batch_size)
-    values, gradients = map(float, _moments(problem, method.smoothing, jax.random.key(key), batch, directions=method.directions))
+    found = _moments(problem, method.smoothing, jax.random.key(key), batch_size=method.batch_size, directions=method.directions)
+    values, gradients = map(float, found)
     gain = 2 * method.directions * values / (GRADIENT * gradients) if gradients > 0 else 0.0
     if gain < WORTH:
         return []
@@ -41,9 +41,10 @@ def oracle(problem: Problem, method: Method, key: int) -> list[Finding]:
     return [Finding(OK, "oracle", text, facts)]
 
 
-@functools.partial(jax.jit, static_argnames="directions")
-def _moments(problem: Problem, smoothing: Any, key: jax.Array, batch: Any, directions: int) -> tuple[jax.Array, ...]:
+@functools.partial(jax.jit, static_argnames=("batch_size", "directions"))
+def _moments(problem: Problem, smoothing: Any, key: jax.Array, batch_size: Any, directions: int) -> tuple[jax.Array, ...]:
     client, x = Client.of(problem, 0), problem.start
+    batch = client.sample(key, batch_size)
 
     def moment(estimate: Any) -> jax.Array:
         def one(key: jax.Array) -> jax.Array:

@@ -22,6 +22,7 @@ from fedrzo.methods.hypergradient import Oracles
 from fedrzo.problems.curvature import StepConstants
 
 TOLERANCE = 0.03  # by what factor a first error is brought down, where the lower method's plan does not say
+LEAST = 0.5  # and at least, whatever it says
 
 
 class Adjoint(NamedTuple):
@@ -30,13 +31,14 @@ class Adjoint(NamedTuple):
     at: jax.Array  # y - a h'(y), whose projection is y
     w: jax.Array
     length: jax.Array  # a
-    error: jax.Array  # a bound on the error of w
+    error: jax.Array | None  # a bound on the error of w, which clients are not sent
 
 
-def solve_adjoint(
-    federation: Federation, below: Any, owner: Any, y: jax.Array, gradient: jax.Array, curvature: Any, start: Any
-) -> Adjoint:
+def solve_adjoint(below: Any, owner: Any, y: jax.Array, gradient: jax.Array, curvature: Any, start: jax.Array) -> Adjoint:
     """Solve for w at the lower solution y, where the mean lower loss has that gradient; `below` is the view of that level.
+
+    All clients take part, as in the lower level itself: the w of a cohort would go with the cohort's part of the cross products,
+    and the mean of their product is not the product of the means.
 
     Where `owner.envelope`, the lower loss is minus the upper one: b is normal to Y at y, so that J b = 0, and w is b itself
     (Danskin's theorem, with the multipliers of Y(x) where it depends on x).
@@ -44,7 +46,7 @@ def solve_adjoint(
     mu, L = curvature
     length = 1 / L
     at = y - length * gradient
-    b = federation.average(owner.upper_slope, at)
+    b = below.average(owner.upper_slope, at)
     if owner.envelope:
         return Adjoint(at, b, length, jnp.zeros_like(length))
     root = jnp.sqrt(L / mu)
@@ -57,9 +59,8 @@ def solve_adjoint(
         return new, w, jnp.linalg.norm(new - ahead)
 
     constants = StepConstants(mu, L, 1, 1)
-    accuracy = getattr(owner.lower, "reduction", TOLERANCE)  # as good as y
-    rounds = jnp.ceil(FedAC(constants=constants).steps_to(accuracy)).astype(jnp.int32)
-    start = b if start is None else start
+    accuracy = jnp.minimum(getattr(owner.lower, "reduction", TOLERANCE), LEAST)  # as good as y
+    rounds = jnp.maximum(jnp.ceil(FedAC(constants=constants).steps_to(accuracy)), 1).astype(jnp.int32)
     w, _, moved = below.repeat(rounds, step, (start, start, jnp.zeros_like(length)))
     return Adjoint(at, w, length, (L / mu - 1) * moved)  # the step contracts by 1 - mu/L
 
@@ -69,10 +70,10 @@ class AdjointSteps:
 
     def upper_slope(self, client: Client, key: jax.Array, memory: Any, at: jax.Array) -> Reply:
         """Return this client's gradient of the upper loss in y, over all its data."""
-        size = client.level.data.full_batch
-        y = client.level.lower_level(client.points).sets.project(client.index, at)
-        _, slope = Oracles.of(client).upper_gradients(client.points[0], y, client.sample(key, size))
-        return Reply(slope, gradients=client.cost(size))
+        oracles = Oracles.of(client)
+        size = oracles.upper.level.data.full_batch
+        _, slope = oracles.upper_gradients(client.points[0], client.project(at), oracles.upper.sample(key, size))
+        return Reply(slope, gradients=oracles.upper.cost(size))
 
     def adjoint_step(self, client: Client, key: jax.Array, memory: Any, w: jax.Array, at: jax.Array, length: Any) -> Reply:
         """Return (I - a H) J w, with this client's own H."""

@@ -16,6 +16,7 @@ from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import ROUNDING, GradientMethod, curvature_at, local_schedule
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, single_level
+from fedrzo.problems.lower_level import WithLowerLoss
 from fedrzo.support.numbers import positive
 
 # The condition number from which acceleration is worth the second vector that it sends: for four digits FedAC takes
@@ -110,8 +111,9 @@ class FedAC(GradientMethod):
         return Reply(pair, gradients=steps * client.cost(self.batch_size), steps=steps)
 
 
-def suited(constants: StepConstants, error: float) -> GradientMethod:
+def suited(problem: WithLowerLoss, constants: StepConstants, error: float) -> GradientMethod:
     """Return the solver of a lower level with these constants, where the user names none; it brings a first error down so far."""
-    if constants.kappa > ILL_CONDITIONED:
+    own = problem.lower_descent is not None and not problem.lower_constrained  # the user's faster steps are plain ones
+    if constants.kappa > ILL_CONDITIONED and not own:
         return FedAC(batch_size="full", tolerance=error, constants=constants)
     return LocalSGD(batch_size="full", tolerance=error**0.5, constants=constants)

@@ -110,6 +110,8 @@ class FedRZO(Method):
     def for_cohort(self, problem: Problem, size: int) -> Any:
         """Return this method, wrapped where its rounds travel as scalars."""
         communication: Any = getattr(self, "communication", "vectors")
+        if self.by_gradients and communication == "auto":  # a few slopes are not the gradient: only who asks for them gets them
+            communication = "vectors"
         plan = plan_for(communication, problem, size, self.coded_steps(problem), self.slopes_per_step)
         return self if plan is None else ByScalars(self, plan)
 

@@ -66,7 +66,8 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         local_steps: upper-level local steps per round; a number, or a function of the round.
         batch_size: samples per upper loss value, or `"full"`.
         lower: the method that solves the lower level: `LocalSGD`, `FedAC`, `LFD`, or `FedRZOnn` where there is no gradient.
-            By default full gradient steps: `LocalSGD`, or `FedAC` where the condition number is above 30.
+            By default full gradient steps: `LocalSGD`, or `FedAC` where the condition number is above 30 (not where the
+            problem has a `lower_descent` of its own, which is `LocalSGD`'s).
         lower_rounds: rounds of the lower method per upper round (a number or a function of the round); by default the
             method's own plan.
         warm_start: start each lower solve from the last one's solutions instead of y0.
@@ -113,16 +114,13 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     def prepare(self, problem: WithLowerLoss) -> Self:
         """Estimate the lower level's constants where they are needed and not given."""
         needed = self.closing or self.lower is None or hasattr(self.lower, "constants")
+        self = dataclasses.replace(self, envelope=self.by_gradients and problem.zero_sum)
         if not needed or problem.lower_blackbox or (self.constants is not None and self.lower is not None):
             return self
         constants = self.constants or lower_level(problem)
         error = NEAR if self.by_gradients else CLOSE
-        lower = suited(constants, error) if self.lower is None else with_constants(self.lower, constants)
-        return dataclasses.replace(self, lower=lower, constants=constants, envelope=problem.zero_sum)
-
-    def for_cohort(self, problem: WithLowerLoss, size: int) -> Any:
-        """Return this method, wrapped where its rounds travel as scalars; with gradients they do not."""
-        return self if self.by_gradients else super().for_cohort(problem, size)
+        lower = suited(problem, constants, error) if self.lower is None else with_constants(self.lower, constants)
+        return dataclasses.replace(self, lower=lower, constants=constants)
 
     def coded_steps(self, problem: WithLowerLoss) -> Any:
         """Return one where there are no sets for x, since all steps then add up along one direction."""
@@ -151,8 +149,9 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
             y, error, seen, gradient = close(lower_federation, self, y, known)
             state = state._replace(y=y, lower_error=error, curvature=None if state.curvature is None else seen)
         if self.by_gradients:
-            found = solve_adjoint(federation, lower_federation, self, y, gradient, seen, state.adjoint)
-            x, violation = federation.average(self.client_descent, found, words)
+            start = state.adjoint if self.warm_start else jnp.zeros_like(state.adjoint)
+            found = solve_adjoint(lower_federation, self, y, gradient, seen, start)
+            x, violation = federation.average(self.client_descent, found._replace(error=None), words)
             state = state._replace(adjoint=found.w, adjoint_error=found.error)
             return state._replace(x=x, violation=state.violation if violation is None else violation)
         x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
@@ -221,7 +220,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     def metrics(self, state: BilevelState) -> dict[str, Any]:
         """Return the bound on the lower level's error."""
         found = {"lower_error": state.lower_error} if self.closing else {}
-        return found | ({"adjoint_error": state.adjoint_error} if self.by_gradients else {})
+        return found | ({"adjoint_error": state.adjoint_error} if self.by_gradients and not self.envelope else {})
 
     def healthy(self, state: BilevelState) -> Any:
         """Tell whether x is finite, the lower level has not run away, and Y(x) is not empty."""

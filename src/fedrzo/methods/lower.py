@@ -160,7 +160,7 @@ def check_solves(method: Any, problem: WithLowerLoss) -> None:
     """Refuse a method that cannot solve the lower level of this problem."""
     name = type(method).__name__
     check_batch_size(getattr(method, "batch_size", 1), problem.lower_data)
-    if method.needs_gradients and problem.lower_blackbox:
+    if (method.needs_gradients or getattr(method, "by_gradients", False)) and problem.lower_blackbox:
         raise InputError(f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False")
     if problem.lower_constrained and not method.handles_constraints:
         raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")

@@ -1,7 +1,8 @@
 """Whether a function's gradients are those of its values: asked before a run that goes by gradients.
 
 Along a random v, f(x+v) - f(x-v) is the mean over t in [-1, 1] of 2 <f'(x+tv), v>, for every f whose slope may be integrated,
-kinks or not. It is not for one that jumps or whose gradient was stopped or replaced, and where rounding hides the difference.
+kinks or not. It is not for one that jumps, or whose gradient was stopped or replaced. All is computed in float64, so that what
+rounding does to differences is no reason.
 """
 
 import functools
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.errors import InputError
+from fedrzo.errors import FedrzoError, InputError
 from fedrzo.federation import directions
 from fedrzo.problems.base import Problem
 from fedrzo.problems.inputs import SAMPLES, Data, some_samples
@@ -35,12 +36,21 @@ def refuse_wrong_gradients(problem: Problem, smoothing: float) -> None:
     """Refuse a problem with a function whose gradients are not those of its values, near the start."""
     for argument, function, data in _functions(problem):
         ask = functools.partial(compare, function, data, _start(problem), smoothing)
-        found = known(problem, ("slopes", argument, smoothing), ask)
+        try:
+            found = known(problem, ("slopes", argument, smoothing), ask)
+        except FedrzoError:
+            raise
+        except Exception as error:  # whatever differentiating a user's function may lead to
+            said = " ".join(str(error).split())[:120]
+            raise InputError(
+                f'oracle: found "gradients", but differentiating {argument} fails with {type(error).__name__}: {said}; use '
+                'oracle="values"'
+            ) from error
         if found.disagree:
             raise InputError(
-                f"{argument}: its gradients are not those of its values: within {smoothing:g} of the start it changes by "
-                f"{found.values:.3g} along random directions, by its gradients {found.gradients:.3g} (root mean squares); it "
-                'jumps, a gradient is stopped, or the smoothing is too small for rounding: use oracle="values"'
+                f"{argument}: its gradients are not those of its values: near the start it changes by {found.values:.3g} along "
+                f"random directions of length {smoothing:g}, by its gradients {found.gradients:.3g} (root mean squares); it "
+                'jumps, or a gradient is stopped, replaced or not finite: use oracle="values"'
             )
 
 
@@ -56,6 +66,8 @@ def _functions(problem: Problem) -> Iterator[tuple[str, Callable[[Any, Any], Any
 
     for level in problem.stated:
         yield level.argument, flat(level.loss), level.data
+        if level.argument == "lower":  # its adjoint takes second derivatives
+            yield "lower's slope in y", flat(jax.grad(level.loss, 1)), level.data
     if not problem.takes_batches:
         yield "map", flat(problem.functions["map"]), problem.data
 
@@ -77,8 +89,13 @@ def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, 
     With D a difference and G, G' what gradients at two places say of it, (D - G)(D - G') has the mean zero if they agree, and
     else the square of what they differ by, along each direction.
     """
-    batch = some_samples(data, 0, min(SAMPLES, int(np.asarray(data.sizes)[0])) if data.stored else 1)
-    places = np.random.default_rng(0).uniform(-1, 1, (DIRECTIONS, 2)).astype(start.dtype)
+    samples = some_samples(data, 0, min(SAMPLES, int(np.asarray(data.sizes)[0])) if data.stored else 1)
+    places = np.random.default_rng(0).uniform(-1, 1, (DIRECTIONS, 2))
+
+    def wide(leaf: Any) -> Any:
+        return np.asarray(leaf, np.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    batch = jax.tree.map(wide, samples)
 
     @jax.jit
     def ask(start: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -88,12 +105,15 @@ def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, 
             seed, (s, t) = given
             v, off = (directions.sphere(wrap(jnp.stack([seed, jnp.uint32(i)])), *like) for i in range(2))
             center = start + off  # at the start itself a symmetric function would hide what is wrong
-            slope = lambda t: jax.jvp(lambda z: function(z, batch), (center + t * v,), (v,))[1]  # noqa: E731
+            slope = lambda t: jnp.vdot(jax.grad(function)(center + t * v, batch), v)  # noqa: E731
             return function(center + v, batch) - function(center - v, batch), 2 * jax.lax.map(slope, jnp.stack([s, t]))
 
         return jax.lax.map(one, (jnp.arange(DIRECTIONS, dtype=jnp.uint32), places))
 
-    differences, (first, second) = (np.asarray(found, np.float64).T for found in ask(jnp.asarray(start), places))
+    with jax.enable_x64(True):
+        differences, (first, second) = (np.asarray(found).T for found in ask(jnp.asarray(start, float), places))
+    if np.isfinite(differences).all() and not np.isfinite(first + second).all():
+        return Slopes(float(np.sqrt(np.mean(differences**2))), float("nan"), True)
     apart = (differences - first) * (differences - second)
     scale = np.mean(differences**2) + np.mean(np.abs(first * second))
     certain = np.mean(apart) > CERTAIN * np.std(apart) / np.sqrt(DIRECTIONS)

@@ -64,7 +64,8 @@ def check_start(problem: Problem, method: Any) -> None:
     value = problem.try_losses()
     _check_test(problem, *problem.stated[0].trees(problem.start))
     smoothing = getattr(method, "smoothing", None)
-    if smoothing is not None and problem.dtype == np.float32:
+    by_values = not getattr(method, "by_gradients", False)
+    if smoothing is not None and by_values and problem.dtype == np.float32:
         _warn_of_rounding(problem, float(smoothing), value)
 
 
