@@ -1,5 +1,6 @@
 """`fz.certified`: the rule that stops a run, its columns, and what it refuses."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -62,3 +63,11 @@ def test_rules_that_cannot_work_are_refused_before_the_run():
         fz.run(fz.FedRZObl(0.1, ETA), problem, 20, progress=False, stop=fz.certified(0.1))
     with pytest.raises(fz.InputError, match="smoothing: FedAvg has none"):
         fz.run(fz.FedAvg(0.1), toys.quadratic(3, 4), 5, progress=False, stop=fz.certified(0.1))
+
+
+def test_gradients_that_cannot_be_had_are_refused_before_the_first_round():
+    jumps = fz.Nonsmooth(lambda x, batch: jnp.mean(jnp.floor(20 * x)) + 0 * jnp.sum(batch), toys.boxes(3).data, np.full(3, 0.1))
+    rows: list = []
+    with pytest.raises(fz.InputError, match="loss: its gradients are not"):
+        fz.run(METHOD, jumps, 20, stop=fz.certified(0.1, oracle="gradients"), progress=False, log=[rows.append], eval_every=10)
+    assert rows == []

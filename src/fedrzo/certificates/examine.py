@@ -13,10 +13,9 @@ from fedrzo import engines
 from fedrzo.certificates.certificate import DIFFERENT, FREE, IDENTICAL, Certificate, LowerQuality
 from fedrzo.certificates.inspection import Facts, Inspection, distance_to_all
 from fedrzo.certificates.interval import BLOCKS, LEAST, Outcome, SquaredNorm, adaptive, drive, estimate_square
-from fedrzo.certificates.sampling import Sampling, check_numbers, sampling_program
+from fedrzo.certificates.sampling import Sampling, check_numbers, check_oracle, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, path_key
-from fedrzo.methods.fedrzo import check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
@@ -24,7 +23,6 @@ from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
-from fedrzo.support.numbers import constant
 
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 ROUNDED = 100  # units in the last place that a gradient may be off by
@@ -70,8 +68,7 @@ def certify(
     """
     point = check_point(problem, x, "x")
     check_numbers(directions, width, max_directions, confidence, threshold)
-    if oracle == "gradients" and not problem.hierarchical:
-        check_gradients(problem, constant(smoothing, "smoothing"))  # of the problem itself: once, however often it is certified
+    check_oracle(problem, smoothing, oracle)
     with problem.precision():
         with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
             warnings.filterwarnings("ignore", "y0: found")

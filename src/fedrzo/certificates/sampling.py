@@ -17,7 +17,7 @@ from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, batch, method, static
 from fedrzo.methods.fedac import suited
-from fedrzo.methods.fedrzo import ORACLES
+from fedrzo.methods.fedrzo import ORACLES, check_gradients
 from fedrzo.methods.fedrzo_bl import EMPTY
 from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
@@ -181,13 +181,20 @@ def check_confidence(confidence: Any) -> None:
         raise InputError(f"confidence: found {confidence!r}; pass a number between 0 and 1, such as 0.95")
 
 
+def check_oracle(problem: Problem, smoothing: Any, oracle: Any) -> None:
+    """Refuse gradients where they cannot be had; of the problem as it was stated, which is looked at once."""
+    if ORACLES(oracle, "oracle") != "gradients":
+        return
+    if problem.hierarchical:
+        raise InputError('oracle: found "gradients", but the error of a lower level is bounded for values only: leave it out')
+    check_gradients(problem, constant(smoothing, "smoothing"))
+
+
 def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: Any, oracle: str = "values") -> Sampling:
     """Return what samples directions at the problem's x0; refuse what cannot work on this problem."""
     smoothing = constant(smoothing, "smoothing")
     chosen = batch((FULL if problem.data.stored else DRAWN) if batch_size is None else batch_size, "batch_size")
     check_batch_size(chosen, problem.data)
-    if ORACLES(oracle, "oracle") == "gradients" and problem.hierarchical:
-        raise InputError('oracle: found "gradients", but the error of a lower level is bounded for values only: leave it out')
     return Sampling(smoothing, 1, chosen, *_lower(problem, lower), oracle=oracle)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrzo.certificates.certificate import Certificate
 from fedrzo.certificates.examine import certify
-from fedrzo.certificates.sampling import check_confidence, sampling_program
+from fedrzo.certificates.sampling import check_confidence, check_oracle, sampling_program
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
@@ -54,6 +54,7 @@ class Certified(StopRule):
         if smoothing is None:
             raise InputError(f"smoothing: {type(case.methods[0]).__name__} has none; pass fz.certified(..., smoothing=...)")
         problem = case.problem
+        check_oracle(problem, smoothing, self.oracle)
         with problem.precision():
             sampling_program(problem, smoothing, self.batch_size, self.lower, self.oracle)
         if problem.hierarchical and is_blackbox(problem.loss_fn):

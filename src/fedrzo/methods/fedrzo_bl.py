@@ -151,10 +151,10 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         if self.by_gradients:
             start = state.adjoint if self.warm_start else jnp.zeros_like(state.adjoint)
             found = solve_adjoint(lower_federation, self, y, gradient, seen, start)
-            x, violation = federation.average(self.client_descent, found._replace(error=None), words)
             state = state._replace(adjoint=found.w, adjoint_error=found.error)
-            return state._replace(x=x, violation=state.violation if violation is None else violation)
-        x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
+            x, violation = federation.average(self.client_descent, found._replace(error=None), words)
+        else:
+            x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
         return state._replace(x=x, violation=state.violation if violation is None else violation)
 
     @property

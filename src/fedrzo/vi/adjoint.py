@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.sparse.linalg import gmres
 
-DENSE = 64  # up to so many unknowns the matrix is formed; beyond, it takes products with it
+from fedrzo.vi.spectrum import DENSE
+
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 RESTART = 40
 SOLVED = 1e-3  # a residual that is larger is none of a solution
