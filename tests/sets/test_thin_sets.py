@@ -235,3 +235,15 @@ def test_sets_of_a_users_own_kind_are_looked_at_when_a_run_starts():
         pytest.raises(InputError, match=r"^constraint: found clients' sets that seem to have no point in common"),
     ):
         feasible_start(problem)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("thickness", [1e-3, 1e-9, 0])
+def test_a_thin_box_among_more_rows_than_are_added_one_by_one(thickness, scale):
+    n = 8
+    rows = np.vstack([np.eye(n), -np.eye(n), np.ones(n)])
+    box = Polyhedron(rows, scale * np.r_[np.ones(n), np.full(n, thickness - 1), n + 1])
+    x = scale * np.random.default_rng(0).normal(size=(60, n)) * np.tile([[0.5], [3], [100]], (20, 1))
+    expected = np.clip(x, scale * (1 - thickness), scale)
+    error = np.linalg.norm(jax.vmap(box.project)(x) - expected, axis=1)
+    assert np.all(error <= 1e-9 * np.linalg.norm(x - expected, axis=1))

@@ -120,7 +120,7 @@ class Bilevel(WithLowerLoss):
                 return numeric_gradient(lambda y: mean_loss(level, y), y)
             return mean_gradient(level, y)
 
-        return minimise(gradient, lambda y: level.sets.project(0, y), self.start_below, ACCURATE)
+        return minimise(gradient, lambda y, near: level.sets.project(0, y, near), self.start_below, ACCURATE)
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array]]:
         """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it."""

@@ -194,17 +194,20 @@ class LowerSets:
         self.identical = True
         self.free = not level.problem.lower_constrained
 
-    def project(self, i: Any, y: jax.Array) -> jax.Array:
-        """Project each point's y onto its own Y(x)."""
-        return y if self.free else self._each(lambda found, y: found.project(y), y).ravel()
+    def project(self, i: Any, y: jax.Array, near: Any = None) -> jax.Array:
+        """Project each point's y onto its own Y(x); see `Set.project`."""
+        if self.free:
+            return y
+        hints = () if near is None else (near,)
+        return self._each(lambda found, *given: found.project(*given), y, *hints).ravel()
 
     def violation(self, i: Any, y: jax.Array) -> jax.Array:
         """Return the largest violation over the points."""
         return jnp.zeros((), y.dtype) if self.free else jnp.max(self._each(lambda found, y: found.violation(y), y))
 
-    def _each(self, function: Callable, y: jax.Array) -> jax.Array:
+    def _each(self, function: Callable, *each: jax.Array) -> jax.Array:
         level = self.level
-        return jax.vmap(lambda x, y: function(level.problem.lower_set_at(x), y))(level.points, level.split(y))
+        return jax.vmap(lambda x, *y: function(level.problem.lower_set_at(x), *y))(level.points, *map(level.split, each))
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,16 @@ class Iterate(NamedTuple):
 
 def minimise(
     gradient: Callable[[jax.Array], jax.Array],
-    project: Callable[[jax.Array], jax.Array],
+    project: Callable[[jax.Array, jax.Array], jax.Array],
     y0: jax.Array,
     tolerance: float,
 ) -> jax.Array:
     """Minimise by accelerated projected gradients, until the gradient mapping is below `tolerance`, relative to its start.
 
     The smoothness is found on the way (doubled whenever a step shows it too small), momentum restarts where it points uphill;
-    so neither constant need be known.
+    so neither constant need be known. `project` takes a point and one that its projection may be near to.
     """
-    y0 = project(y0)
+    y0 = project(y0, y0)
     slope = gradient(y0)
     nudge = y0 - 1e-4 * (1 + jnp.linalg.norm(y0)) * slope / jnp.maximum(jnp.linalg.norm(slope), 1e-300)
     guess = jnp.linalg.norm(gradient(nudge) - slope) / jnp.maximum(jnp.linalg.norm(nudge - y0), 1e-300)
@@ -46,7 +46,7 @@ def minimise(
 
 def _step(it: Iterate, gradient: Any, project: Any) -> Iterate:
     slope = gradient(it.ahead)
-    y = project(it.ahead - slope / it.smoothness)
+    y = project(it.ahead - slope / it.smoothness, it.y)
     moved = jnp.linalg.norm(y - it.ahead)
     # A step longer than the curvature allows is thrown away and tried again with twice the smoothness.
     short = jnp.linalg.norm(gradient(y) - slope) <= 1.0001 * it.smoothness * moved + 1e-13 * jnp.linalg.norm(slope)

@@ -56,13 +56,15 @@ class Set(Pytree):
 
     _called: ClassVar[str | None] = None  # how users call the set, where not by its own name
 
-    def project(self, x: Any) -> Any:
+    def project(self, x: Any, near: Any = None) -> Any:
         """Return the point of the set nearest to the flat vector `x`, in the dtype of `x`.
 
-        A call outside compiled code warns if that may be off by more than 1e-6 of the distance moved.
+        A call outside compiled code warns if that may be off by more than 1e-6 of the distance moved. `near` is a point of the
+        set that the answer may be close to, such as the last one in a loop: polyhedra start from the rows that are active
+        there. The answer is the same.
         """
         x = self._vector(x)
-        y, error = self._nearest(x)
+        y, error = self._nearest(x) if near is None else self._nearest(x, self._vector(near))
         if not has_tracer((x, error)) and error > 0:
             warn_of_error(self._called or type(self).__name__, error, promise(x, y))
         return y
@@ -79,8 +81,8 @@ class Set(Pytree):
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError`, naming `argument`, if the set cannot act on vectors of length `n`."""
 
-    def _nearest(self, x: Array) -> tuple[Array, Array]:
-        """Return the projection of x and a bound of its error, beyond rounding."""
+    def _nearest(self, x: Array, near: Array | None = None) -> tuple[Array, Array]:
+        """Return the projection of x, found from a point near it if there is one, and a bound of its error, beyond rounding."""
         return self._project(x), jnp.zeros((), x.dtype)
 
     def _length(self) -> int | None:

@@ -36,10 +36,10 @@ class Product(Set):
         _check_members("Product", jax.tree.leaves(tree, is_leaf=is_set))
         self._store(sets=tree)
 
-    def project(self, x: Any) -> Any:
+    def project(self, x: Any, near: Any = None) -> Any:
         """Return the nearest point, a pytree like `x`."""
         flat, blocks, unravel = self._flat(x)
-        return unravel(blocks.project(flat))
+        return unravel(blocks.project(flat, None if near is None else self._flat(near)[0]))
 
     def violation(self, x: Any) -> Array:
         """Return the largest violation over the parts of `x`."""
@@ -113,8 +113,8 @@ class Intersection(Set):
     def _project(self, x: Array) -> Array:
         return self._nearest(x)[0]
 
-    def _nearest(self, x: Array) -> tuple[Array, Array]:
-        found = nearest_common(self.sets, x)
+    def _nearest(self, x: Array, near: Array | None = None) -> tuple[Array, Array]:
+        found = nearest_common(self.sets, x, near)
         if found is not None:
             return found
         members = jax.tree.map(lambda leaf: jnp.asarray(leaf, x.dtype), folded(self.sets, x.shape[0]))

@@ -29,8 +29,10 @@ class Blocks(Set):
     def _project(self, x: Array) -> Array:
         return self._nearest(x)[0]
 
-    def _nearest(self, x: Array) -> tuple[Array, Array]:
-        parts, errors = zip(*(part._nearest(v) for part, v in self._split(x)), strict=True)
+    def _nearest(self, x: Array, near: Array | None = None) -> tuple[Array, Array]:
+        hints = [None] * len(self.sets) if near is None else split(near, self.sizes)
+        found = (part._nearest(v, hint) for (part, v), hint in zip(self._split(x), hints, strict=True))
+        parts, errors = zip(*found, strict=True)
         return jnp.concatenate(parts), norm(jnp.stack(errors))
 
     def _violation(self, x: Array) -> Array:
@@ -96,16 +98,16 @@ class Many(Linear):
         return Rows(*(part.reshape(-1, *part.shape[2:]) for part in rows))
 
 
-def nearest_common(members: Iterable[Set], x: Array) -> tuple[Array, Array] | None:
+def nearest_common(members: Iterable[Set], x: Array, near: Array | None = None) -> tuple[Array, Array] | None:
     """Return the point that is in all members and nearest to x, and a bound of its error, if that can be solved exactly.
 
     It can if the members are polyhedral, or balls in all entries of x, and not too large for a dense matrix. One ball
-    needs no matrix if what remains is a single set.
+    needs no matrix if what remains is a single set. `near` is a point that the answer may be close to.
     """
     parts = list(itertools.chain.from_iterable(member._parts() for member in members))
     layouts = {part.sizes if isinstance(part, Blocks) else None for part in map(_kind, parts)}
     if len(layouts) == 1 and (sizes := layouts.pop()) is not None:
-        return _block_by_block(parts, sizes, x)
+        return _block_by_block(parts, sizes, x, near)
     n = x.shape[0]
     balls = [part for part in parts if isinstance(_kind(part), Ball)]
     rows = total(part._row_count(n) for part in parts if not isinstance(_kind(part), Ball))
@@ -117,7 +119,7 @@ def nearest_common(members: Iterable[Set], x: Array) -> tuple[Array, Array] | No
     single = not isinstance(linear, Folded | Many) and not cuts
     if not single and (rows + cuts) * n > FOLD_LIMIT:
         return None
-    return project_balls(linear, centers, radii, x) if len(radii) else linear._nearest(x)
+    return project_balls(linear, centers, radii, x) if len(radii) else linear._nearest(x, near)
 
 
 def folded(members: Sequence[Set], n: int) -> tuple[Set, ...]:
@@ -156,11 +158,14 @@ def _bounded(lo: Any, hi: Any) -> Box:
     return box
 
 
-def _block_by_block(parts: Sequence[Any], sizes: tuple[int, ...], x: Array) -> tuple[Array, Array] | None:
+def _block_by_block(
+    parts: Sequence[Any], sizes: tuple[int, ...], x: Array, near: Array | None
+) -> tuple[Array, Array] | None:  # fmt: skip
     found = []
-    for b, v in enumerate(split(x, sizes)):
+    hints = [None] * len(sizes) if near is None else split(near, sizes)
+    for b, (v, hint) in enumerate(zip(split(x, sizes), hints, strict=True)):
         members = [part.sets[b] if isinstance(part, Blocks) else Many(part.group.sets[b]) for part in parts]
-        found.append(nearest_common(members, v))
+        found.append(nearest_common(members, v, hint))
     if None in found:
         return None
     points, errors = zip(*found, strict=True)

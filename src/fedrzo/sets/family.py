@@ -108,9 +108,9 @@ class SetFamily(Pytree):
 
         return jnp.max(lax.map(one, jnp.arange(1 if self.identical else len(self.place))))
 
-    def project(self, i: Any, x: Any) -> Array:
-        """Return the projection of `x` onto the set of client `i`."""
-        return self._pick(i, lambda member: member.project(x))
+    def project(self, i: Any, x: Any, near: Any = None) -> Array:
+        """Return the projection of `x` onto the set of client `i`; see `Set.project`."""
+        return self._pick(i, lambda member: member.project(x, near))
 
     def violation(self, i: Any, x: Any) -> Array:
         """Return by how much `x` breaks the constraints of client `i`."""

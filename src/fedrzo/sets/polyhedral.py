@@ -17,11 +17,11 @@ from fedrzo.sets.solver import project_rows, rows_violation, unit_rows
 class Linear(Set):
     """A set that is projected onto through its linear constraints."""
 
-    def _project(self, x: Array) -> Array:
-        return project_rows(self._rows(x.shape[0], x.dtype), x)
+    def _project(self, x: Array, near: Array | None = None) -> Array:
+        return project_rows(self._rows(x.shape[0], x.dtype), x, near)
 
-    def _nearest(self, x: Array) -> tuple[Array, Array]:
-        y = self._project(x)
+    def _nearest(self, x: Array, near: Array | None = None) -> tuple[Array, Array]:
+        y = self._project(x, near)
         return y, missed(x, y, self._violation(y))
 
     def _violation(self, x: Array) -> Array:
@@ -60,7 +60,7 @@ class Halfspace(Linear):
             raise InputError("Halfspace: a is all zero; pass a nonzero normal, or use Reals()")
         _reject_minus_inf("Halfspace", self.b)
 
-    def _project(self, x: Array) -> Array:
+    def _project(self, x: Array, near: Array | None = None) -> Array:
         A, b = unit_rows(jnp.asarray(self.a, x.dtype)[None], jnp.asarray(self.b, x.dtype)[None])
         # A traced normal may be zero: then no point is better than x. Any unit normal with b = inf does that.
         idle = ~jnp.any(A) | ~jnp.isfinite(b[0])

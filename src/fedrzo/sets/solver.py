@@ -2,8 +2,8 @@
 
 Equalities are eliminated first. What is left is the shortest move d with A d <= q, a strictly convex
 quadratic program: once it is known which rows are active, a linear solve on those rows gives d to rounding.
-Of a few rows they are found one by one, of many by a primal-dual interior-point method. Derivatives come from
-the same active rows.
+Those of a point nearby, where there is one, are tried first. Else, of a few rows they are found one by one, of many
+by a primal-dual interior-point method. Derivatives come from the same active rows.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,20 @@ from fedrzo.sets.base import Rows
 from fedrzo.sets.interior import interior_point
 
 FEW = 16  # rows that are added one by one
+MANY = 128  # beyond so many, that takes too long, also where all else has failed
 FINISHING_STEPS = 5  # 1 is used, unless the first guess of the active rows is wrong
 SHARPEST = 3  # how often the finish starts again, for rows at angles below 1e-5
 REFINEMENTS = 8
+HUGE = 100  # for a multiplier, in units of the largest violation
+Best = tuple[Array, Array, Array]  # what misses optimality by the least so far: by how much, multipliers, active rows
+Way = Callable[[Array], tuple[Array, Array]]  # of guessing multipliers and slacks
 
 
 @jax.jit  # so that a call outside compiled code compiles once, not each time
-def project_rows(rows: Rows, x: Array) -> Array:
-    """Return the point of `A y <= b, E y = f` nearest to x."""
+def project_rows(rows: Rows, x: Array, near: Array | None = None) -> Array:
+    """Return the point of `A y <= b, E y = f` nearest to x; `near` is a point of it that may be close, and is only a hint."""
     dtype = x.dtype
-    x, rows = jax.tree.map(lambda v: v.astype(jnp.promote_types(dtype, jnp.float32)), (x, rows))
+    x, rows, near = jax.tree.map(lambda v: v.astype(jnp.promote_types(dtype, jnp.float32)), (x, rows, lax.stop_gradient(near)))
     A, b = _idle_rows_out(*unit_rows(rows.A, rows.b), says_nothing=1)
     E, f = _idle_rows_out(*unit_rows(rows.E, rows.f), says_nothing=0)
     held = least_multipliers(E)
@@ -34,12 +38,14 @@ def project_rows(rows: Rows, x: Array) -> Array:
     if A.shape[0] > 0:
         # A slack that is only the rounding of its terms is none: a point on the boundary stays there.
         slack, size = b - A @ y, jnp.abs(b) + jnp.abs(A) @ jnp.abs(y)
-        slack = jnp.where(jnp.abs(slack) <= 4 * float(jnp.finfo(slack.dtype).eps) * size, 0, slack)
+        eps = float(jnp.finfo(slack.dtype).eps)
+        slack = jnp.where(jnp.abs(slack) <= 4 * eps * size, 0, slack)
+        tight = None if near is None else (b - A @ near <= eps**0.7 * (jnp.abs(b) + jnp.abs(A) @ jnp.abs(near))).astype(A.dtype)
         if E.shape[0] > 0:  # a move must keep E y = f: of each row, only the part along such moves counts
             along = A - jax.vmap(lambda row: E.T @ held(E @ row))(A)
-            moves = jnp.max(jnp.abs(along), axis=1, keepdims=True) > float(jnp.finfo(A.dtype).eps) ** 0.6
+            moves = jnp.max(jnp.abs(along), axis=1, keepdims=True) > eps**0.6
             A, slack = _idle_rows_out(*unit_rows(jnp.where(moves, along, 0), slack), says_nothing=1)
-        y = y + least_move(A, slack)
+        y = y + least_move(A, slack, tight)
     return y.astype(dtype)
 
 
@@ -97,51 +103,55 @@ def least_multipliers(B: Array, sharpness: Any = 0) -> Callable[[Array], Array]:
 
 
 @jax.custom_jvp
-def least_move(A: Array, q: Array) -> Array:
-    """Return the shortest d with `A d <= q`; the rows of A have unit norm or are zero."""
-    return _least_move(A, q)[0]
+def least_move(A: Array, q: Array, tight: Array | None = None) -> Array:
+    """Return the shortest d with `A d <= q`; the rows of A have unit norm or are zero. `tight` is 1 for rows tried as active."""
+    return _least_move(A, q, tight)[0]
 
 
 @least_move.defjvp
-def _least_move_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+def _least_move_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     # d = -A'u on the active rows, where A d = q: differentiate both, with the active rows held fixed.
-    (A, q), (dA, dq) = primals, tangents
-    d, multipliers, active = _least_move(A, q)
+    (A, q, tight), (dA, dq, _) = primals, tangents
+    d, multipliers, active = _least_move(A, q, tight)
     held = jnp.where(active[:, None], A, 0)
     drift = -(dA.T @ multipliers)
     gap = jnp.where(active, A @ drift + dA @ d - dq, 0)
     return d, drift - held.T @ least_multipliers(held)(gap)
 
 
-def _least_move(A: Array, q: Array) -> tuple[Array, Array, Array]:
+def _least_move(A: Array, q: Array, tight: Array | None) -> tuple[Array, Array, Array]:
     """Return the move, the multipliers and the active rows."""
     worst = jnp.max(-q)
     inside = worst <= 0
     unit = jnp.where(inside, 1, worst)  # the length that makes the largest violation one
     # In more dimensions than rows, d lies in the span of the rows: work in that span.
     B = jnp.linalg.qr(A.T, mode="r").T if A.shape[1] > A.shape[0] else A
-    multipliers, active = _solve(B, q / unit, inside)
+    multipliers, active = _solve(B, q / unit, tight, inside)
     multipliers = jnp.where(inside, 0, unit * multipliers)
     return -(A.T @ multipliers), multipliers, active & ~inside
 
 
-def _solve(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
+def _solve(B: Array, q: Array, tight: Array | None, done: Array) -> tuple[Array, Array]:
     """Return the multipliers of the shortest d with `B d <= q`, and the active rows.
 
-    A few rows are added one by one; many, and those few where rounding left that in doubt, go to the interior-point method.
+    One way of finding them after the other, until one is right: the rows that are tight nearby, if any are known; then row by
+    row where there are few, by the interior-point method where there are more; then the other of the two.
     """
-    if B.shape[0] > FEW:
-        return _finish(B, q, *interior_point(B, q, done), done)[:2]
+    ways: list[Way] = [lambda done: interior_point(B, q, done)]
+    if B.shape[0] <= MANY:
+        ways.insert(B.shape[0] > FEW, lambda done: _row_by_row(B, q, done))
+    if tight is not None:
+        ways.insert(0, lambda done: (tight, jnp.zeros_like(q)))
 
     def attempt(carry: Any) -> Any:
-        count, _, _, done = carry
-        first = count == 0
-        by_rows, inside = _row_by_row(B, q, done | ~first), interior_point(B, q, done | first)
-        u, s = jax.tree.map(lambda one, other: jnp.where(first, one, other), by_rows, inside)
-        return count + 1, *_finish(B, q, u, s, done)
+        count, best, done = carry
+        guesses = [way(done | (count != i)) for i, way in enumerate(ways)]
+        u, s = jax.tree.map(lambda *each: lax.select_n(count, *each), *guesses)
+        hinted = (tight is not None) & (count == 0)
+        return count + 1, *_finish(B, q, u, s, best, jnp.where(hinted, 1, SHARPEST), done)
 
-    start = (jnp.int32(0), jnp.zeros_like(q), q < 0, done)
-    _, u, active, _ = lax.while_loop(lambda c: (c[0] < 2) & ~c[3], attempt, start)
+    start = (jnp.int32(0), (jnp.asarray(jnp.inf, q.dtype), jnp.zeros_like(q), q < 0), done)
+    _, (_, u, active), _ = lax.while_loop(lambda c: (c[0] < len(ways)) & ~c[2], attempt, start)
     return u, active
 
 
@@ -172,7 +182,7 @@ def _row_by_row(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
     return jnp.where(active, jnp.maximum(u, tiny), 0), jnp.zeros_like(q)
 
 
-def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array, Array, Array]:
+def _finish(B: Array, q: Array, u: Array, s: Array, best: Best, sharpest: Any, done: Array) -> tuple[Best, Array]:
     """Solve on the rows that look active, correct the guess, and keep the best of what was seen; tell whether it is exact.
 
     The measure is the residual of the optimality conditions: u >= 0, q + B B'u >= 0, one of each pair zero.
@@ -182,23 +192,26 @@ def _finish(B: Array, q: Array, u: Array, s: Array, done: Array) -> tuple[Array,
     def slack(u: Array) -> Array:
         return q + B @ (B.T @ u)
 
+    def better(best: Best, seen: Best) -> Best:
+        return jax.tree.map(lambda old, new: jnp.where(seen[0] < best[0], new, old), best, seen)
+
     def step(carry: Any) -> Any:
         count, u, active, best, _ = carry
         # Where rows meet at tiny angles, what is left is large. From then on, the same guess is solved more sharply.
-        u, active = jax.tree.map(lambda now, guess: jnp.where(count % FINISHING_STEPS == 0, guess, now), (u, active), first[1:])
+        u, active = jax.tree.map(lambda now, guess: jnp.where(count % FINISHING_STEPS == 0, guess, now), (u, active), first)
         u = jnp.where(active, u, 0)
         held = least_multipliers(jnp.where(active[:, None], B, 0), count // FINISHING_STEPS)
         u = u - held(jnp.where(active, slack(u), 0))
         residual = jnp.max(jnp.abs(jnp.minimum(u, slack(u))))
-        seen = (residual, u, active)
-        best = jax.tree.map(lambda old, new: jnp.where(residual < best[0], new, old), best, seen)
+        best = better(best, (residual, u, active))
         guess = jnp.where(active, u > 0, slack(u) < 0)
         settled = jnp.all(guess == active)
-        small = residual < 100 * eps * jnp.maximum(1, jnp.max(jnp.abs(u)))
+        # Rounding leaves more where multipliers are large; huge ones are a wrong guess: opposite rows that hold each other.
+        small = residual < 100 * eps * jnp.clip(jnp.max(jnp.abs(u)), 1, HUGE)
         following = jnp.where(settled, (count // FINISHING_STEPS + 1) * FINISHING_STEPS, count + 1)
         return following, u, guess, best, small
 
-    first = (jnp.max(jnp.abs(jnp.minimum(u, slack(u)))), u, u > s)
-    start = (jnp.int32(0), u, u > s, first, done)
-    *_, (_, u, active), exact = lax.while_loop(lambda c: (c[0] < SHARPEST * FINISHING_STEPS) & ~c[4], step, start)
-    return u, active, exact
+    first = (u, u > s)
+    start = (jnp.int32(0), *first, better(best, (jnp.max(jnp.abs(jnp.minimum(u, slack(u)))), *first)), done)
+    *_, best, exact = lax.while_loop(lambda c: (c[0] < sharpest * FINISHING_STEPS) & ~c[4], step, start)
+    return best, exact

@@ -90,14 +90,14 @@ class Accelerated(Solver):
             improved=jnp.where(residual < IMPROVEMENT * state.residual, state.steps, state.improved),
             steps=state.steps + 2,
         )
-        plain = set.project(y - alpha * g_ahead)
+        plain = set.project(y - alpha * g_ahead, near=ahead)
         move = plain - y
         length = jnp.linalg.norm(move)
         steep = alpha * jnp.linalg.norm(g_ahead - g) > STEEPEST * jnp.linalg.norm(ahead - y)
         steep = steep | ~jnp.isfinite(length)
         take = (state.is_plain | (length <= PROGRESS * state.shortest)) & ~steep
         taken = _remember(state, take, y, move)._replace(plain=plain, shortest=jnp.minimum(length, state.shortest))
-        taken = taken._replace(trial=set.project(_guess(taken)), is_plain=taken.known == 0)
+        taken = taken._replace(trial=set.project(_guess(taken), near=plain), is_plain=taken.known == 0)
         back = taken._replace(trial=state.plain, is_plain=jnp.bool_(True), plain=state.plain, shortest=state.shortest,
                               last=state.last, last_move=state.last_move, known=state.known)  # fmt: skip
         start_again = back._replace(alpha=alpha / 2, trial=state.best, plain=state.best, known=jnp.zeros_like(state.known),

@@ -84,7 +84,7 @@ def foresee(map: Map, set: Set, y: jax.Array, alpha: Any, g: Any = None) -> tupl
     natural residual, and needs no L.
     """
     g = map(y) if g is None else g
-    ahead = set.project(y - alpha * g)
+    ahead = set.project(y - alpha * g, near=y)
     g_ahead = map(ahead)
     return ahead, g_ahead, jnp.linalg.norm((y - ahead) / alpha - g + g_ahead)
 

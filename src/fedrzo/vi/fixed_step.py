@@ -57,7 +57,7 @@ class Projection(Solver):
 
     def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
         """Take one step."""
-        return set.project(y - self.alpha(mu, L) * map(y))  # Algorithm 5, line 4
+        return set.project(y - self.alpha(mu, L) * map(y), near=y)  # Algorithm 5, line 4
 
     def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
         """Return alpha and t_k."""
@@ -123,7 +123,8 @@ class Extragradient(Solver):
     def advance(self, map: Map, set: Set, y: jax.Array, mu: Any, L: Any) -> jax.Array:
         """Take one step: two evaluations of the map."""
         alpha = self.alpha(L)
-        return set.project(y - alpha * foresee(map, set, y, alpha)[1])
+        ahead, g_ahead, _ = foresee(map, set, y, alpha)
+        return set.project(y - alpha * g_ahead, near=ahead)
 
     def plan(self, mu: float, L: float, k: int) -> tuple[float, int]:
         """Return the stepsize, and half as many steps as evaluations of the map."""
@@ -144,7 +145,7 @@ class Extragradient(Solver):
         def step(carry: Any) -> Any:
             t, y, *_ = carry
             ahead, g_ahead, residual = foresee(map, set, y, alpha)
-            return t + 2, set.project(y - alpha * g_ahead), ahead, residual
+            return t + 2, set.project(y - alpha * g_ahead, near=ahead), ahead, residual
 
         def unsolved(carry: Any) -> Any:
             t, _, y, residual = carry

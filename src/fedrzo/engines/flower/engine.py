@@ -173,5 +173,6 @@ def newton(problem: Problem, x: np.ndarray, y: np.ndarray, gradient: np.ndarray,
     level = problem.lower_level(jnp.asarray(x))
     if level.sets.free:
         return y - np.linalg.solve(hessian, gradient)
-    found = minimise(lambda z: gradient + hessian @ (z - y), lambda z: level.sets.project(0, z), jnp.asarray(y), SETTLED / 1000)
+    project = lambda z, near: level.sets.project(0, z, near)  # noqa: E731
+    found = minimise(lambda z: gradient + hessian @ (z - y), project, jnp.asarray(y), SETTLED / 1000)
     return np.asarray(found)
