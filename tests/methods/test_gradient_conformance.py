@@ -1,5 +1,7 @@
 """The suite of all methods, on those of the family that go by gradients."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,11 @@ BELOW = Case(
     changes=CHANGES,
 )
 test_fedrzo_bl = pytest.mark.slow("FedRZO_bl's suite once more")(suite(BELOW))
+
+
+SCALARS = {"communication": "scalars", "directions": 3}
+WITH_SCALARS = dataclasses.replace(BELOW, method=dataclasses.replace(BELOW.method, **SCALARS), descent=0.5)
+test_fedrzo_bl_by_scalars = pytest.mark.slow("FedRZO_bl's suite once more")(suite(WITH_SCALARS))
 
 
 def test_fedrzo_bl_counts_what_is_computed(tmp_path):

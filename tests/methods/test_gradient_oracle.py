@@ -1,5 +1,7 @@
 """oracle="gradients": the same smoothed problem from gradients near x; against closed forms and finite differences."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -260,3 +262,33 @@ def test_several_rounds_and_seeds_lead_where_values_lead():
         losses[oracle] = [run.history["loss"][-1] for run in runs]
         assert max(losses[oracle]) < runs[0].history["loss"][0]
     assert max(losses["gradients"]) <= min(losses["values"]) + 1e-3
+
+
+def test_a_bilevel_round_by_scalars_is_that_of_vectors_but_for_the_slopes_noise():
+    """The mean of n/eta^2 <g, v> v over P directions is off by about sqrt(n/P) |g|, here a twentieth; six times that is fine."""
+    rng = np.random.default_rng(3)
+    problem = fz.Bilevel(upper, lower, samples(rng), rng.uniform(0.1, 0.4, N), np.zeros(BELOW), lower_constraint=S.Box(-0.3, 0.2))
+    method = fz.FedRZObl(0.1, 1e-4, 2, "full", oracle="gradients", lower=fz.LocalSGD(batch_size="full", rounds=200))
+    by_vectors, plain = first_gradient(problem, method)
+    method = dataclasses.replace(method, communication="scalars", directions=1600)
+    found, last = first_gradient(problem, method)
+    assert 0 < np.linalg.norm(found - by_vectors) < 0.3 * np.linalg.norm(by_vectors)
+    sent = last["upload_bytes"] - plain["upload_bytes"]
+    assert sent == CLIENTS * 8 * (2 * 1600 - N)  # steps by slopes, in place of x
+    assert last["gradients"] == plain["gradients"]
+
+
+def test_directions_of_a_two_stage_estimate_are_averaged():
+    rng = np.random.default_rng(4)
+    problem = fz.TwoStage(one_scenario, field, samples(rng), rng.uniform(0.1, 0.4, N), np.zeros(BELOW))
+    method = fz.FedRZO2s(0.1, 0.1, directions=3)
+    with problem.precision():
+        client, x = Client.of(problem, 1), problem.start
+        batch, keys = client.sample(jax.random.key(0), 1), jax.random.split(jax.random.key(1), 3)
+        g, slopes, taken = method.estimate(client, keys, x, batch, 1)
+        alone = [method.estimate(client, key[None], x, batch, 1) for key in keys]
+    np.testing.assert_allclose(g, np.mean([one[0] for one in alone], axis=0), rtol=1e-6)
+    np.testing.assert_allclose(slopes, np.concatenate([one[1] for one in alone]), rtol=1e-6)
+    assert float(taken) == pytest.approx(sum(float(one[2]) for one in alone))
+    last = fz.run(method, problem, 1, progress=False).history.last
+    assert last["evaluations"] == CLIENTS * 2 * 3

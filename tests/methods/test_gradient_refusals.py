@@ -98,7 +98,6 @@ LEVELS = {
         "lower's slope in y: its",
     ),
     "closing": (below(), {"closing": False}, "closing: found False"),
-    "scalars": (below(), {"communication": "scalars"}, "communication: found"),
 }
 
 

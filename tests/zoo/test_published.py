@@ -10,7 +10,7 @@ from fedrzo.paper import published as experiment
 from fedrzo.paper.published import solve
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.running.health import losses_at
-from fedrzo.zoo import published
+from fedrzo.zoo import mpecs, published
 
 ENTRIES = published.ENTRIES
 SLOW = [name for name in ENTRIES if name in experiment.LONG]
@@ -33,6 +33,20 @@ def test_reaches_its_published_value(name):
 @pytest.mark.parametrize("name", SLOW)
 def test_reaches_its_published_value_in_a_longer_run(name):
     check(name)
+
+
+# One of each kind: Y fixed and moving, a box, a polygon, a ball; a sum of zero; an equilibrium for each scenario.
+BY_GRADIENTS = ("outrata31", "bard1", "desilva", "MuuQuy2003Ex1", "Yezza1996Ex41", "paper_minimax", "nash1", "gauvin-vi")
+
+
+@pytest.mark.slow("published values once more, by gradients")
+@pytest.mark.filterwarnings("ignore:x0. found a point")
+@pytest.mark.parametrize("name", BY_GRADIENTS)
+def test_gradients_reach_it_with_the_same_step_sizes_and_no_more_rounds(name):
+    entry = (ENTRIES | mpecs.ENTRIES)[name]
+    found = solve(dataclasses.replace(entry, method=dataclasses.replace(entry.method, oracle="gradients")))
+    assert found["gap"] <= 1e-2
+    assert found["infeasibility"] <= 10 * entry.method.smoothing
 
 
 # Where published, the solutions of those whose runs are slow: x, y, and the digits that the value is given to.

@@ -23,6 +23,7 @@ from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.numbers import constant
 
 INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 ROUNDED = 100  # units in the last place that a gradient may be off by
@@ -44,6 +45,7 @@ def certify(
     engine: Any = "simulation",
     threshold: float | None = None,
     oracle: str = "values",
+    moreau: float | None = None,
 ) -> Certificate:
     """Say how good a point is, from loss values: no gradient of the upper loss is needed, and no data leave a client.
 
@@ -65,10 +67,12 @@ def certify(
         threshold: with `width`: end with a pilot that shows the squared norm to lie above it.
         oracle: `"values"`; or `"gradients"`, at points drawn in the ball: the same norm, from far fewer of them where n is large.
             Vectors leave a client then. Only where there is no lower level.
+        moreau: the parameter of the sets' Moreau term; the smoothing if not given.
     """
     point = check_point(problem, x, "x")
     check_numbers(directions, width, max_directions, confidence, threshold)
     check_oracle(problem, smoothing, oracle)
+    moreau = None if moreau is None else constant(moreau, "moreau")
     with problem.precision():
         with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
             warnings.filterwarnings("ignore", "y0: found")
@@ -76,7 +80,7 @@ def certify(
         with counting() as spent:
             program = sampling_program(moved, smoothing, batch_size, lower, oracle)
         check_start(moved, program)
-        bench = _Bench(moved, engines.get(engine), run_key(key), program)
+        bench = _Bench(moved, engines.get(engine), run_key(key), program, moreau)
         bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
         facts = bench.inspect()
         if width is None:
@@ -93,8 +97,8 @@ def certify(
 class _Bench:
     """The federation at one point, and what has been spent on it."""
 
-    def __init__(self, problem: Problem, engine: Any, key: jax.Array, program: Sampling) -> None:
-        self.problem, self.engine, self.key, self.program = problem, engine, key, program
+    def __init__(self, problem: Problem, engine: Any, key: jax.Array, program: Sampling, moreau: float | None) -> None:
+        self.problem, self.engine, self.key, self.program, self.moreau = problem, engine, key, program, moreau
         self.cost = Cost()
         self.lower_error = self.size = 0.0
 
@@ -114,7 +118,7 @@ class _Bench:
         """Look at distances, the pull of the sets, and the lower level."""
         p = self.program
         plain = not is_blackbox(self.problem.loss_fn)
-        return self.run(Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain), INSPECTION)
+        return self.run(Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau), INSPECTION)
 
     def sample(self, size: int, stage: int) -> np.ndarray:
         """Return fresh blocks' means of the smoothed loss's gradient."""

@@ -45,6 +45,7 @@ class Inspection(Lower):
     lower: Any = None
     constants: Any = None
     differentiable: bool = static(default=True)
+    moreau: Any = None  # the parameter of the Moreau term, where it is not the smoothing
 
     solves = (Problem,)
 
@@ -79,7 +80,7 @@ class Inspection(Lower):
 
     def pull(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the gradient of this client's Moreau term."""
-        return Reply((x - client.project(x)) / self.smoothing)
+        return Reply((x - client.project(x)) / (self.smoothing if self.moreau is None else self.moreau))
 
     def loss(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
         """Return the size of this client's loss."""

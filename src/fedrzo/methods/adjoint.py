@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrzo.federation.client import Client
+from fedrzo.federation.client import Client, take_coded_steps
+from fedrzo.federation.estimators import by_slopes
 from fedrzo.federation.protocol import Federation, Reply
+from fedrzo.methods.base import at as at_round
 from fedrzo.methods.fedac import FedAC
 from fedrzo.methods.hypergradient import Oracles
 from fedrzo.problems.curvature import StepConstants
@@ -80,6 +82,26 @@ class AdjointSteps:
         y, u = projected(client, at, w)
         found, cost = _products(client, y, u)
         return Reply(u - length * found.curved, gradients=cost, steps=1)
+
+    def client_descent(self, client: Client, key: jax.Array, found: Adjoint, words: jax.Array) -> Reply:
+        """Algorithm 2, lines 6-10 with gradients: of the upper loss at x+v and the delayed y, and the client's adjoint part."""
+        owner: Any = self
+        r, point = client.round, client.points[0]
+        v = owner.offset(point, words)
+        y, through, cost = self.through_lower(client, found)
+        own = jax.random.fold_in(jax.random.wrap_key_data(words), client.id)  # as `FedRZO.decode` has it
+
+        def local_step(k: Any, sample: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            direct = client.mean(jax.grad(client.level.value), x + v, y, sample)
+            keys = owner.draw(jax.random.fold_in(own, k))
+            g, slopes = by_slopes(client, keys, x, direct + through, owner.smoothing)
+            return owner.descend(x, g, client.project(x), r), slopes
+
+        steps, slopes = at_round(owner.local_steps, r), owner.slopes_per_step
+        x, code = take_coded_steps(client, key, steps, owner.batch_size, local_step, point - v, slopes=slopes)
+        level = client.level.lower_level(client.points)
+        violation = None if level.sets.free else level.sets.violation(client.index, y)
+        return Reply((x, violation), gradients=cost + steps * client.cost(owner.batch_size), code=code)
 
     def through_lower(self, client: Client, found: Adjoint) -> tuple[jax.Array, jax.Array, Any]:
         """Return y, this client's part of what the upper loss owes to x through y, and how many sample gradients it took."""

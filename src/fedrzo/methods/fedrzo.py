@@ -97,15 +97,21 @@ class FedRZO(Method):
 
     def descend(self, x: jax.Array, g: jax.Array, nearest: jax.Array, r: Any) -> jax.Array:
         """Move by an estimate and towards the nearest point of a client's set: the last line of a local step."""
-        return x - at(self.stepsize, r) * (g + (x - nearest) / self.smoothing)
+        return x - at(self.stepsize, r) * (g + (x - nearest) / self.moreau_parameter)
 
     def longest_step(self, constrained: bool) -> float:
-        """Return twice the smoothing where there are sets.
+        """Return twice the Moreau term's parameter where there are sets.
 
-        Without the estimate, `descend` takes x - P(x) to (1 - stepsize/smoothing)(x - P(x)): it contracts as long as that factor
+        Without the estimate, `descend` takes x - P(x) to (1 - stepsize/parameter)(x - P(x)): it contracts as long as that factor
         is above -1, whatever the set, and whichever of the clients' sets it is.
         """
-        return 2 * float(self.smoothing) if constrained else math.inf
+        return 2 * float(self.moreau_parameter) if constrained else math.inf
+
+    @property
+    def moreau_parameter(self) -> Any:
+        """What the Moreau term of a set is made with: the smoothing, as in the paper, unless another number was given."""
+        moreau = getattr(self, "moreau", None)
+        return self.smoothing if moreau is None else moreau
 
     def for_cohort(self, problem: Problem, size: int) -> Any:
         """Return this method, wrapped where its rounds travel as scalars."""

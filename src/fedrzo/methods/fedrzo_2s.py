@@ -19,7 +19,7 @@ from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage, check_solver
-from fedrzo.support.numbers import Schedule
+from fedrzo.support.numbers import Schedule, constant, whole
 
 LONG_RUN = 1000  # iterations, at least, after which lower solutions are looked at
 FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, and the estimate does not either
@@ -41,11 +41,16 @@ class FedRZO2s(FedRZO):
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`.
         oracle: `"values"`; or `"gradients"`: the gradient at a point drawn in the ball around x, by the adjoint of each
             scenario's projected equation at its solution. Each scenario is then solved once.
+        directions: directions that each estimate averages over, as for `FedRZOnn`.
+        moreau: the parameter of the sets' Moreau term; the smoothing, as in the paper, if not given. x comes to rest that times
+            the slope of the loss outside of a set, so that a loss of another scale wants another one.
     """
 
     solver: vi.Solver = checked(check_solver, default=vi.Accelerated())
     communication: str = checked(WAYS, default="vectors", static=True)
     oracle: str = checked(ORACLES, default=VALUES, static=True)
+    directions: int = checked(whole, default=1, static=True)
+    moreau: float | None = checked(constant, default=None)
 
     solves = (TwoStage,)
     of_theorem: ClassVar[dict[str, Any]] = {"solver": vi.Projection()}
@@ -78,17 +83,20 @@ class FedRZO2s(FedRZO):
             return (self.descend(x, g, client.project(x), r), solved + taken), slopes  # line 7
 
         steps, begin = at(self.local_steps, r), (x, jnp.zeros((), x.dtype))
-        ended, code = take_coded_steps(client, key, steps, self.batch_size, local_step, begin, also=self.draw)  # line 4
+        ended, code = take_coded_steps(  # line 4
+            client, key, steps, self.batch_size, local_step, begin, also=self.draw, slopes=self.directions
+        )
         (x, solved), size = ended, client.cost(self.batch_size)
         taken = jnp.round(solved * size).astype(jnp.int32)
         return Reply(x, steps=taken, code=code, **self.spent(steps, size))
 
     def estimate(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
         """Algorithm 4, lines 5 and 6: the estimate, its slope, and the lower-level steps per scenario."""
-        v = directions.sphere(keys[0], x.size, self.smoothing, x.dtype)  # line 5: v_{i,k}
-        plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), scenarios, self.solver, k)  # line 5: y at both points
+        v = jax.vmap(lambda key: directions.sphere(key, x.size, self.smoothing, x.dtype))(keys)  # line 5: v_{i,k}
+        *losses, taken = client.implicit(jnp.concatenate([x + v, x - v]), scenarios, self.solver, k)  # line 5: y at all points
+        plus, minus = jnp.split(jnp.stack(losses), 2)
         found = slope(x.size, self.smoothing, plus - minus)  # line 6: times v
-        return found * v, found, taken
+        return found @ v / len(v), found, taken
 
     def estimate_by_adjoint(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
         """Return the same of the gradient at a point drawn in the ball around x."""

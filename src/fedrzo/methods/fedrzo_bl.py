@@ -13,10 +13,10 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.federation import directions
-from fedrzo.federation.client import Client, take_coded_steps, take_steps
+from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.adjoint import Adjoint, AdjointSteps, solve_adjoint
+from fedrzo.methods.adjoint import AdjointSteps, solve_adjoint
 from fedrzo.methods.base import Method, at, checked, method, static
 from fedrzo.methods.fedac import suited
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO, Project
@@ -25,7 +25,7 @@ from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import StepConstants, lower_level
 from fedrzo.problems.lower_level import WithLowerLoss
-from fedrzo.support.numbers import Schedule, count
+from fedrzo.support.numbers import Schedule, constant, count, whole
 
 EMPTY = 1e-4  # a projection onto Y(x) that misses a constraint by more than this says that Y(x) is empty
 CLOSE, NEAR = 1e-4, 0.03  # what lower solves bring an error down by; n/eta times that error is one of values, not of gradients
@@ -74,9 +74,12 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         closing: end each lower solve by one exact projected gradient step, whose ends bound the error. It costs two
             communications and two gradients over each client's lower data.
         communication: `"vectors"`, `"scalars"` or `"auto"`, as for `FedRZOnn`: all local steps share one direction, so that a
-            client without a set for x sends one number, and rebuilds x from everybody's.
+            client without a set for x sends one number, and rebuilds x from everybody's. The lower level's vectors stay.
         oracle: `"values"`; or `"gradients"`: the lower level is solved at one point, x+v with v drawn in the ball, then its
             adjoint by further rounds (`methods/adjoint.py`); local steps follow gradients.
+        directions: with gradients and scalars, how many slopes of each local step's gradient are sent.
+        moreau: the parameter of the sets' Moreau term; the smoothing, as in the paper, if not given. x comes to rest that times
+            the slope of the loss outside of a set, so that a loss of another scale wants another one.
         envelope: filled in: whether the lower loss is minus the upper one, so that the adjoint takes no rounds.
     """
 
@@ -87,6 +90,8 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     constants: StepConstants | None = None
     communication: str = checked(WAYS, default="vectors", static=True)
     oracle: str = checked(ORACLES, default=VALUES, static=True)
+    directions: int = checked(whole, default=1, static=True)
+    moreau: float | None = checked(constant, default=None)
     envelope: bool = static(default=False)
 
     solves = (Bilevel,)
@@ -106,10 +111,6 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
         if self.by_gradients and not self.closing:
             raise InputError('closing: found False; oracle="gradients" starts from the gradient that closing takes: leave it on')
-        if self.by_gradients and self.communication == "scalars":
-            raise InputError(
-                'communication: found "scalars"; with oracle="gradients" FedRZObl sends vectors, as its lower level does'
-            )
 
     def prepare(self, problem: WithLowerLoss) -> Self:
         """Estimate the lower level's constants where they are needed and not given."""
@@ -123,8 +124,8 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         return dataclasses.replace(self, lower=lower, constants=constants)
 
     def coded_steps(self, problem: WithLowerLoss) -> Any:
-        """Return one where there are no sets for x, since all steps then add up along one direction."""
-        return 1 if problem.sets.free else self.local_steps
+        """Return one where there are no sets for x and all steps add up along one direction."""
+        return 1 if problem.sets.free and not self.by_gradients else self.local_steps
 
     def init(self, problem: WithLowerLoss, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
@@ -152,7 +153,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
             start = state.adjoint if self.warm_start else jnp.zeros_like(state.adjoint)
             found = solve_adjoint(lower_federation, self, y, gradient, seen, start)
             state = state._replace(adjoint=found.w, adjoint_error=found.error)
-            x, violation = federation.average(self.client_descent, found._replace(error=None), words)
+            x, violation = federation.average(self.client_steps, found._replace(error=None), words)
         else:
             x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
         return state._replace(x=x, violation=state.violation if violation is None else violation)
@@ -178,8 +179,10 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         """Line 3 on a client: the points at which its lower level is looked at."""
         return Reply(self.points(x, words))
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
-        """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions."""
+    def client_steps(self, client: Client, key: jax.Array, memory: None, y: Any, words: Any = None) -> Reply:
+        """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions, or with their adjoint."""
+        if self.by_gradients:
+            return self.client_descent(client, key, y, words)
         r = client.round
         x, v = middle(client.points)
         level = client.level.lower_level(client.points)
@@ -197,23 +200,10 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         violation = None if level.sets.free else level.sets.violation(client.index, y)
         return Reply((x, violation), evaluations=2 * steps * client.cost(self.batch_size), code=code)
 
-    def client_descent(self, client: Client, key: jax.Array, memory: None, found: Adjoint, words: jax.Array) -> Reply:
-        """Lines 6-10 with gradients: of the upper loss at x+v and the delayed y, and this client's part of the adjoint."""
-        r, v = client.round, self.offset(client.points[0], words)
-        y, through, cost = self.through_lower(client, found)
-
-        def local_step(k: Any, sample: Any, x: jax.Array) -> jax.Array:
-            direct = client.mean(jax.grad(client.level.value), x + v, y, sample)
-            return self.descend(x, direct + through, client.project(x), r)
-
-        steps = at(self.local_steps, r)
-        x = take_steps(client, key, steps, self.batch_size, local_step, client.points[0] - v)
-        level = client.level.lower_level(client.points)
-        violation = None if level.sets.free else level.sets.violation(client.index, y)
-        return Reply((x, violation), gradients=cost + steps * client.cost(self.batch_size))
-
     def decode(self, x: jax.Array, code: jax.Array, key: jax.Array, client: Any, project: Project, r: Any) -> jax.Array:
-        """Return where a client's local steps led; all clients' have one direction, that of the key which is sent with x."""
+        """Return where a client's local steps led; from values, all have one direction, that of the key which is sent with x."""
+        if self.by_gradients:
+            return super().decode(x, code, key, client, project, r)
         x, v = middle(self.points(x, jax.random.key_data(key)))
         return jax.lax.fori_loop(0, code.shape[0], lambda k, x: self.descend(x, code[k, 0] * v, project(x), r), x)
 

@@ -13,7 +13,7 @@ from fedrzo.federation.estimators import estimate_in_ball, estimate_two_sided
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
-from fedrzo.support.numbers import whole
+from fedrzo.support.numbers import constant, whole
 
 
 @method
@@ -34,11 +34,14 @@ class FedRZOnn(FedRZO):
             the server rebuilds it; `"auto"`: scalars where a client's set is known and they are fewer (see `by_scalars.py`).
         oracle: `"values"`, the paper's estimator; or `"gradients"`: the gradient at a point drawn in the ball of radius eta
             around x, whose mean is that of the same smoothed loss and whose variance does not grow with n.
+        moreau: the parameter of the sets' Moreau term; the smoothing, as in the paper, if not given. x comes to rest that times
+            the slope of the loss outside of a set, so that a loss of another scale wants another one.
     """
 
     directions: int = checked(whole, default=1, static=True)
     communication: str = checked(WAYS, default="vectors", static=True)
     oracle: str = checked(ORACLES, default=VALUES, static=True)
+    moreau: float | None = checked(constant, default=None)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""

@@ -75,7 +75,7 @@ class LossProbe(Method):
 
     def _moreau(self, client: Client, points: jax.Array) -> jax.Array:
         away = points - jax.vmap(client.project)(points)
-        return jnp.sum(away**2, axis=1) / (2 * self.owner.smoothing)
+        return jnp.sum(away**2, axis=1) / (2 * self.owner.moreau_parameter)
 
 
 def begin_below(problem: Problem, pairs: Any, count: int) -> Any:
