@@ -69,29 +69,64 @@ def solve(
     rounds: Rounds = None,
     out: Out = None,
     resume: Resume = False,
+    seconds: Annotated[float | None, typer.Option(help="The time limit where the file names no method: 60 by default.")] = None,
     unchecked: Annotated[bool, typer.Option("--no-check", help="Do not look at the problem first.")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Solve the problem that a Python file defines, after a look at it."""
-    from fedrzo.checks import check
-    from fedrzo.running.experiment import Task, check_tasks
+    """Solve the problem that a Python file defines; where it names no method, one and its settings are found."""
     from fedrzo.running.problem_file import UserFile
 
     # What the file prints must not end up between the braces of a JSON object.
     with contextlib.redirect_stdout(sys.stderr):
         user = UserFile(file)
         with user.blame():
-            method, length = _stated(user, settings, rounds)
-            task = Task(type(method).__name__, method, user.problem, length, seed or 0)
-            check_tasks([task], seeds, out, resume)
-            note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
-            if not unchecked and not resume:
-                _check_first(check(user.problem, method, length, seed or 0), file, seeds, quiet)
-            outcomes = execute([task], seeds, out, resume, quiet)
+            if user.method is None and not (settings or seeds or rounds or user.rounds or resume):
+                outcomes = _without_method(user, seconds, seed, out, quiet)
+            elif seconds is not None:
+                raise InputError("--seconds: found it beside a method or rounds, which say how long; leave one of them out")
+            else:
+                outcomes = _by_method(user, file, settings, seeds, seed, rounds, out, resume, unchecked, quiet)
     output.report(user.path.name, outcomes, seeds, json)
     if not json and seeds is None:
-        _print_point(outcomes[task.label][0])
+        [[result]] = outcomes.values()
+        _print_point(result)
+
+
+def _by_method(
+    user: UserFile, file: str, settings: list[str] | None, seeds: int | None, seed: int | None, rounds: int | None,
+    out: Path | None, resume: bool, unchecked: bool, quiet: bool,
+) -> dict[str, list[Result]]:  # fmt: skip
+    """Solve a file's problem by its own method, or the usual one, after a look at it."""
+    from fedrzo.checks import check
+    from fedrzo.running.experiment import Task, check_tasks
+
+    method, length = _stated(user, settings, rounds)
+    task = Task(type(method).__name__, method, user.problem, length, seed or 0)
+    check_tasks([task], seeds, out, resume)
+    note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
+    if not unchecked and not resume:
+        _check_first(check(user.problem, method, length, seed or 0), file, seeds, quiet)
+    return execute([task], seeds, out, resume, quiet)
+
+
+def _without_method(
+    user: UserFile, seconds: float | None, seed: int | None, out: Path | None, quiet: bool
+) -> dict[str, list[Result]]:
+    """Solve a file's problem by `fz.solve`, and save what was found."""
+    from fedrzo.running.progress import is_wanted
+    from fedrzo.solving import solve
+    from fedrzo.support.files import check_writable
+
+    if out is not None:
+        check_writable(out, "--out")
+    limit = 60.0 if seconds is None else seconds
+    note(f"{user.problem!r}, no method named: one is searched for, {limit:g} s at most", quiet)
+    result = solve(user.problem, limit, seed or 0, progress=not quiet and is_wanted(None))
+    if out is not None:
+        result.save(out)
+        note(f"wrote {out}", quiet)
+    return {result.spec["method"]: [result]}
 
 
 def _check_first(report: Report, file: str, seeds: int | None, quiet: bool) -> None:

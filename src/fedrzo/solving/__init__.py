@@ -1,0 +1,3 @@
+"""`solve`: a problem, a time limit, and no hyper-parameter. Methods and their settings are chosen here, not defined."""
+
+from fedrzo.solving.solve import solve as solve

@@ -1,0 +1,185 @@
+"""`solve`: from a problem to a result that says how it was found, how good it is, and what would improve it."""
+
+import functools
+import sys
+import time
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrzo import engines
+from fedrzo.certificates import Certificate, certify
+from fedrzo.engines.base import Engine
+from fedrzo.errors import FedrzoError, InputError
+from fedrzo.problems.base import Problem
+from fedrzo.problems.mistakes import warn_of_mistakes
+from fedrzo.problems.start import check_start, feasible_start
+from fedrzo.results.result import Result
+from fedrzo.results.text import short
+from fedrzo.running.progress import is_wanted
+from fedrzo.running.run import run_key
+from fedrzo.solving.setup import prepare
+from fedrzo.solving.stages import LANES, Search
+from fedrzo.support.arguments import checked_signature
+from fedrzo.support.numbers import constant
+
+ENOUGH = 1e-3  # of the certificate's bound at the start: what the one at the end should be at most
+Certificates = tuple[Certificate, Certificate]  # of the start, and of the best point
+
+
+@checked_signature(seed="key")
+def solve(
+    problem: Problem,
+    seconds: float = 60.0,
+    key: int | jax.Array = 0,
+    engine: str | Engine = "simulation",
+    progress: bool | None = None,
+) -> Result:
+    """Solve a problem without hyper-parameters: the method, its oracle, smoothings, step sizes and rounds are found.
+
+    Args:
+        problem: any of the four classes.
+        seconds: the time limit; it includes compilation and everything that is tried. The clock only cuts: equal keys give equal
+            runs as far as they go.
+        key: a seed, or a JAX key.
+        engine: as for `fz.run`; it must have the clients' data, since points are compared by their loss over all of them.
+        progress: as for `fz.run`.
+
+    Returns:
+        The best point by its loss at the projection onto all sets, never one that is worse than the start. `result.notes` say
+        what was done and how to do it again by `fz.run`; the history has a row for each stage, with the costs of all that was
+        tried.
+    """
+    began = time.perf_counter()
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+    seconds, chosen = constant(seconds, "seconds"), engines.get(engine)
+    if not chosen.data_at_hand:
+        raise InputError(f"engine: {chosen.name!r} has no data to compare points by; solve in a simulation, or use fz.run")
+    seed = int(key) if isinstance(key, int | np.integer) else int(jax.random.bits(run_key(key)))
+    with problem.precision():
+        moved = feasible_start(problem)
+        check_start(moved, None)
+        setup = prepare(moved, seed)
+        warn_of_mistakes(moved, setup.method)
+        if (took := time.perf_counter() - began) >= seconds:
+            raise InputError(f"seconds: found {seconds:g}, but {took:.2g} had passed before the first stage; pass {4 * took:.0f}")
+        search = Search(setup, chosen, seed, began + seconds)
+        search.row(took)
+        pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
+        try:
+            return pack(_descend(search, began, is_wanted(progress)))
+        except KeyboardInterrupt:
+            stopped = KeyboardInterrupt(
+                f"stopped after stage {search.stages}; the exception's `result` holds the best point so far"
+            )
+            stopped.result = pack(None)  # type: ignore[attr-defined]
+            raise stopped from None
+
+
+def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
+    """Descend until a certificate says that it is enough, a descent from elsewhere gains nothing, or time is up."""
+    while True:
+        elsewhere = search.before < search.top
+        while not (search.late or search.exhausted):
+            smoothing = search.smoothing
+            search.stage()
+            search.row(time.perf_counter() - began)
+            if shown:
+                spent = f"{time.perf_counter() - began:.0f} s"
+                where = f"stage {search.stages}, smoothing {short(smoothing)}"
+                print(f"{where}: loss {short(search.best.loss)}, {spent}", file=sys.stderr)
+        found = None if search.deadline - time.perf_counter() < search.certifying else certified(search)
+        if found is not None:
+            search.row(time.perf_counter() - began)
+        enough = found is not None and found[1].upper <= ENOUGH * found[0].upper
+        if enough or search.late or (elsewhere and not search.gained):
+            return found
+        search.descend_again()
+
+
+def certified(search: Search) -> Certificates | None:
+    """Return certificates of the start and of the best point, at the smoothing that found it; None where none can be had."""
+    setup, best = search.setup, search.best
+    if best.method is None:
+        return None
+    problem, method, begun = setup.problem, best.method, time.perf_counter()
+    oracle = "values" if problem.hierarchical else method.oracle
+    found = []
+    for x in (np.asarray(problem.x0), best.x):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = certify(problem, problem.layout.unravel(x), float(method.smoothing), search.key, oracle=oracle,
+                               moreau=float(method.moreau), engine=search.engine)  # fmt: skip
+        except FedrzoError:
+            return None
+        search.cost = search.cost.plus(**made.cost._asdict())
+        found.append(made)
+    search.certifying = time.perf_counter() - begun
+    return found[0], found[1]
+
+
+def _result(
+    search: Search, problem: Problem, seed: int, seconds: float, engine: str, certificates: Certificates | None
+) -> Result:  # fmt: skip
+    setup, best = search.setup, search.best
+    unravel, last = problem.layout.unravel, best.method or setup.method
+    [y] = problem.lower_solutions(np.asarray(best.feasible)[None])
+    spec: dict[str, Any] = {
+        "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
+        "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],
+        "call": call(search),
+    }  # fmt: skip
+    if certificates is not None:
+        spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
+                               "smoothing": certificates[1].smoothing}  # fmt: skip
+    notes = (*_what_was_done(search), *_how_good(search, certificates), *_what_would_help(search, certificates))
+    return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y, best.loss,
+                  problem, notes)  # fmt: skip
+
+
+def call(search: Search) -> str:
+    """Return the call that repeats the stage which found the best point."""
+    best = search.best
+    if best.method is None:
+        return ""
+    shown = {
+        name: getattr(best.method, name) for name in ("stepsize", "smoothing", "moreau", "batch_size", "oracle")
+    }  # fmt: skip
+    fields = ", ".join(f"{name}={float(v):.6g}" if isinstance(v, float) else f"{name}={v!r}" for name, v in shown.items())
+    return (
+        f"fz.run(fz.{type(best.method).__name__}({fields}), problem.moved_to(np.array(result.spec['start'])), {best.rounds}, "
+        f"key={best.key})"
+    )
+
+
+def _what_was_done(search: Search) -> list[str]:
+    method, setup = search.setup.method, search.setup
+    how = f"{type(method).__name__} by {method.oracle}, {search.stages} stages of {LANES} step sizes"
+    found = [f"{how}, smoothing from {short(setup.smoothing)} to {short(search.smoothing)}"]
+    if search.best.method is None:
+        return [*found, "nothing that was tried is better than the start, which is returned"]
+    return [*found, f"the last gain came from {call(search)}"]
+
+
+def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
+    if certificates is None:
+        return []
+    start, end = certificates
+    share = f"{100 * end.upper / start.upper:.2g} % of what it is at the start" if np.isfinite(end.upper) else "unbounded"
+    lower = "" if end.lower is None else f"; lower solutions within {short(end.lower.error)}"
+    return [f"at smoothing {short(end.smoothing)} the gradient's norm is at most {short(end.upper)}, {share}{lower}"]
+
+
+def _what_would_help(search: Search, certificates: Certificates | None) -> list[str]:
+    found = []
+    if not search.exhausted:
+        found.append("time was up: more seconds would help")
+    elif certificates is None and search.best.method is not None:
+        found.append("no time was left for a certificate: more seconds, or fz.certify")
+    elif certificates is not None and not certificates[1].upper <= ENOUGH * certificates[0].upper:
+        found.append("the bound has not fallen to a thousandth: another key, or another x0, may lead further down")
+    return found

@@ -1,0 +1,188 @@
+"""The stages of `solve`: a few runs side by side, each with its own step, from where the last stage ended; the best goes on.
+
+A stage has one smoothing. It is made larger while the longest step allowed is the best, and smaller once a stage gains little;
+that is a descent. All stages are one compiled program, since steps, smoothings and starts are its arguments.
+"""
+
+import dataclasses
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.engines.base import Engine, Session
+from fedrzo.errors import InputError
+from fedrzo.federation.protocol import Cost
+from fedrzo.problems.base import Problem
+from fedrzo.results.history import History
+from fedrzo.solving.setup import FACTOR, LANES, Setup, losses, seed_of
+
+RATIO = 10**0.5  # between the steps of two runs
+UPWARDS = 2  # how many of them may be longer than the last best one
+LONGEST = 1.0  # in units of the Moreau parameter, where there are sets: half of what no longer contracts
+FIRST = 0.3  # in the same units
+ROUNDS, MORE, MOST = 64, 1.5, 1000  # of a stage: the first time, how many more after one that gains little, at most
+LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
+SMALLEST = 1e-5  # smoothing, in units of the largest
+CERTIFYING = 10.0  # seconds, before one has been made: most of them compilation
+FAR = 1e8  # in units of the first smoothing: a problem whose loss still falls there has no answer
+PIECE = 64  # rounds after which the clock is looked at, at most
+
+
+class Point(NamedTuple):
+    """A point that was reached, and how."""
+
+    x: np.ndarray  # as a run left it
+    feasible: np.ndarray  # its projection
+    loss: float  # there
+    step: float = FIRST  # in units of the Moreau parameter
+    method: Any = None  # of the run, None at the start
+    start: Any = None  # where the run began
+    rounds: int = 0
+    key: int = 0
+
+
+@dataclasses.dataclass
+class Search:
+    """Where the search for the lowest loss is, and what it has cost."""
+
+    setup: Setup
+    engine: Engine
+    key: int
+    deadline: float
+
+    def __post_init__(self) -> None:
+        x0 = np.asarray(self.setup.problem.x0)
+        self.here = self.best = Point(x0, x0, self.setup.loss)
+        self.top = self.before = self.setup.loss  # where this descent began, and the lowest loss before it
+        self.smoothing = self.largest = self.setup.smoothing
+        self.rounds, self.stages, self.taken = ROUNDS, 0, 0
+        self.cost, self.history = Cost(), History()
+        self.judging, self.certifying = 0.0, CERTIFYING  # seconds that these take, as far as is known
+
+    @property
+    def late(self) -> bool:
+        """Whether time is up, but for a last look at where the runs of a stage end."""
+        return time.perf_counter() >= self.deadline - self.judging
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether smaller smoothings would change nothing more, or drown in rounding."""
+        eps = float(np.finfo(self.setup.problem.dtype).eps)
+        rounding = 100 * eps if self.setup.method.by_gradients else eps ** (1 / 3)
+        return self.smoothing < max(SMALLEST, rounding) * self.largest
+
+    @property
+    def gained(self) -> bool:
+        """Whether this descent has lowered the loss by more than a little of all that was gained."""
+        return self.before - self.best.loss > LITTLE * (self.setup.loss - self.best.loss)
+
+    @property
+    def limit(self) -> float:
+        """The longest step that may be tried."""
+        return math.inf if self.setup.problem.sets.free else LONGEST
+
+    def descend_again(self) -> None:
+        """Begin another descent: from the best point where the last descent gained, else from a point some way off."""
+        start = self.best._replace(step=FIRST)
+        if not self.gained:
+            noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(start.feasible.shape)
+            away = start.feasible + self.largest * noise / np.linalg.norm(noise)
+            [loss], [feasible] = self._judge([away.astype(start.feasible.dtype)])
+            start = Point(feasible, feasible, loss)
+        self.here, self.top, self.before = start, start.loss, self.best.loss
+        self.smoothing = self.largest / FACTOR
+
+    def steps(self) -> list[float]:
+        """Return the steps to try, the longest first."""
+        highest = UPWARDS
+        while self.here.step * RATIO**highest > self.limit * 1.001:
+            highest -= 1
+        return [self.here.step * RATIO ** (highest - i) for i in range(LANES)]
+
+    def stage(self) -> None:
+        """Run one stage, and settle how the next one differs."""
+        steps = self.steps()
+        found = self._run(steps)
+        self.stages += 1
+        away = float(np.linalg.norm(found.feasible - np.asarray(self.setup.problem.x0)))
+        if away > FAR * self.setup.smoothing and found.loss < self.here.loss:
+            raise InputError(
+                f"loss: it falls without end, to {found.loss:.3g} at a distance of {away:.2g} from x0; give a constraint, or "
+                "check its sign"
+            )
+        gain = self.here.loss - found.loss
+        # Of two points that are alike, the one of the smaller smoothing is nearer to what it stands for.
+        if gain > -ALIKE * (self.top - self.here.loss):
+            self.here = found
+        if self.here.loss <= self.best.loss + ALIKE * (self.setup.loss - self.best.loss):
+            self.best = self.here
+        if gain <= max(LITTLE * (self.top - self.here.loss), 0.0):
+            self.smoothing /= FACTOR
+            self.rounds = min(int(MORE * self.rounds), MOST)
+        elif found.step == steps[0] and steps[0] * RATIO > self.limit:
+            self.smoothing *= FACTOR
+            self.largest = max(self.largest, self.smoothing)
+
+    def _run(self, steps: list[float]) -> Point:
+        """Run the lanes of a stage; return the best of where they end."""
+        problem, moreau, start = self.setup.problem, self.smoothing / self.setup.slope, self.here.feasible
+        methods = [
+            dataclasses.replace(self.setup.method, stepsize=step * moreau, smoothing=self.smoothing, moreau=moreau)
+            for step in steps
+        ]
+        seeds = [seed_of(self.key, 1, self.stages, i) for i in range(LANES)]
+        together = [range(LANES)] if self.engine.side_by_side else [[i] for i in range(LANES)]
+        ends, rounds = [], self.rounds
+        for lanes in together:
+            chosen, keys = [methods[i] for i in lanes], [jax.random.key(seeds[i]) for i in lanes]
+            session = self.engine.start(chosen, problem.moved_to(start), keys, None)
+            try:
+                rounds = self._advance(session, rounds)  # a late stage is a shorter one for all
+                failed = [int(record.first_failed_round) >= 0 for record in session.progress()]
+                ends += [None if bad else state.x for state, bad in zip(session.states(), failed, strict=True)]
+                self.cost = Cost(*map(sum, zip(self.cost, *session.costs(), strict=True)))
+            finally:
+                session.close()
+        self.taken += rounds * LANES
+        values, feasible = self._judge(ends)
+        j = int(np.argmin(values))
+        x = start if ends[j] is None else np.asarray(ends[j])
+        return Point(x, feasible[j], float(values[j]), steps[j], methods[j], start, rounds, seeds[j])
+
+    def _advance(self, session: Session, rounds: int) -> int:
+        """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
+        piece = 1
+        while session.round < rounds and not (self.late and session.round):
+            begun = time.perf_counter()
+            session.advance(min(piece, rounds - session.round))
+            now = time.perf_counter()
+            left = piece * (self.deadline - self.judging - now) / max(now - begun, 1e-9)  # rounds, at the pace of the last ones
+            piece = max(1, min(2 * piece, PIECE, int(left)))
+        return session.round
+
+    def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the loss at the projection of each end, infinite where a run was lost, and the projections."""
+        problem, begun = self.setup.problem, time.perf_counter()
+        there = np.array([end is not None and bool(np.all(np.isfinite(end))) for end in ends])
+        points = np.stack([end if good else self.here.feasible for end, good in zip(ends, there, strict=True)])
+        feasible = np.asarray(problem.project(jnp.asarray(points)))
+        values = losses(problem, feasible)
+        self.cost = self.cost.plus(evaluations=len(ends) * judged_on(problem))
+        self.judging = time.perf_counter() - begun
+        return np.where(there & np.isfinite(values), values, np.inf), feasible
+
+    def row(self, seconds: float) -> None:
+        """Write down where the search is."""
+        row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.best.loss}
+        row["feasibility"] = float(self.setup.problem.worst_distance(jnp.asarray(self.best.x)))
+        self.history.append(row | {"smoothing": self.smoothing})
+
+
+def judged_on(problem: Problem) -> int:
+    """Return how many samples a loss is judged on."""
+    data = problem.data
+    return data.samples if data.stored else data.clients * int(data.full_batch)

@@ -1,0 +1,141 @@
+"""`fz.solve`: no hyper-parameter, on problems that nobody tuned anything for."""
+
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedrzo as fz
+from fedrzo.paper.published import entries
+from fedrzo.solving import solve as module  # noqa: F401 - that the folder does not hide the function
+
+S = fz.sets
+RNG = np.random.default_rng(0)
+SHARES = [1.0, 2.0, 0.5]  # clients differ in what they measure, in how much, and in how many samples they have
+
+
+def quantile(x, batch):
+    off = batch["y"] - batch["A"] @ x
+    return jnp.mean(jnp.maximum(0.7 * off, -0.3 * off))
+
+
+def regression(scale=1.0, **more):
+    rng = np.random.default_rng(1)
+    truth, parts = np.array([1.0, -2.0, 0.5]) * scale, []
+    for share, count in zip(SHARES, (12, 7, 20), strict=True):
+        A = share * rng.normal(size=(count, 3))
+        parts.append({"A": A, "y": A @ truth + 0.1 * scale * rng.normal(size=count)})
+    return fz.Nonsmooth(quantile, fz.ClientData(parts), np.zeros(3), **more)
+
+
+def by_linear_program(problem, low=-np.inf, high=np.inf):
+    """The least mean quantile loss over a box, as a linear program."""
+    from scipy.optimize import linprog
+
+    A, y = (np.asarray(problem.data.flat[name]) for name in ("A", "y"))
+    sizes = np.asarray(problem.data.sizes)
+    weights = np.repeat(1 / (len(sizes) * sizes), sizes)
+    count, n = A.shape
+    cost = np.concatenate([np.zeros(n), 0.7 * weights, 0.3 * weights])
+    bounds = [(low, high)] * n + [(0, None)] * (2 * count)
+    return linprog(cost, A_eq=np.hstack([A, np.eye(count), -np.eye(count)]), b_eq=y, bounds=bounds).fun
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("boxed", [False, True])
+def test_a_regression_of_any_scale_reaches_its_linear_program(scale, boxed):
+    sets = [S.Box(-scale, scale), S.Box(-2 * scale, 0.4 * scale), S.Reals()] if boxed else None
+    problem = regression(scale, constraint=sets)
+    result = fz.solve(problem, progress=False)
+    wanted = by_linear_program(problem, *((-scale, 0.4 * scale) if boxed else ()))
+    start = result.history["loss"][0]
+    assert wanted - 1e-6 * scale <= result.loss_feasible <= wanted + 0.003 * (start - wanted)
+    assert float(problem.worst_distance(jnp.asarray(result.x_feasible))) <= 1e-6 * scale
+    last = result.history.last
+    assert last["gradients"] > 0
+    assert last["loss"] == result.loss_feasible
+
+
+def test_equal_keys_give_equal_runs_and_the_call_that_is_named_repeats_the_last_gain():
+    problem = regression()
+    first, second = (fz.solve(problem, key=3, progress=False) for _ in range(2))
+    np.testing.assert_array_equal(first.x, second.x)
+    for name in first.history:
+        if name != "seconds":
+            np.testing.assert_array_equal(first.history[name], second.history[name])
+    again = eval(first.spec["call"], {"fz": fz, "np": np, "problem": problem, "result": first})
+    np.testing.assert_allclose(again.x, first.x, atol=1e-6)
+
+
+def test_costs_are_those_of_everything_that_was_tried():
+    problem = regression()
+    history = fz.solve(problem, progress=False).history
+    samples = problem.data.samples
+    rounds, evaluations = np.diff(history["round"]), np.diff(history["evaluations"])
+    stage = 0
+    assert history["gradients"][1] == rounds[stage] * samples  # six runs, each over all samples in each of its rounds
+    assert evaluations[stage] == 6 * samples  # where they end
+    assert np.all(np.diff(history["loss"]) <= 1e-6 * history["loss"][0])
+    assert np.all(np.diff(history["gradients"]) >= 0)
+
+
+def test_a_start_that_is_the_answer_is_returned_with_a_word():
+    problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(x - b)), fz.ClientData([np.ones(3), np.ones(2)]), np.ones(1))
+    result = fz.solve(problem, progress=False)
+    np.testing.assert_array_equal(result.x, 1.0)
+    assert any("nothing that was tried is better than the start" in note for note in result.notes)
+
+
+def test_a_black_box_is_solved_from_values_within_the_time_limit():
+    calls = []
+
+    def simulator(x, batch):
+        calls.append(1)
+        time.sleep(1e-4)
+        return np.float64(np.abs(x - batch).mean() + 0.1 * abs(x[0]))
+
+    data = fz.ClientData([RNG.normal(1.0, 0.1, size=(3, 2)), RNG.normal(-0.5, 0.1, size=(5, 2))])
+    begun = time.perf_counter()
+    result = fz.solve(fz.Nonsmooth(fz.blackbox(simulator), data, np.zeros(2) + 2.0), seconds=12, progress=False)
+    assert time.perf_counter() - begun <= 1.2 * 12
+    assert "values" in result.notes[0]
+    assert result.loss_feasible < 0.6 * result.history["loss"][0]
+
+
+REFUSED = {
+    "constant": (lambda x, b: 0.0 * jnp.sum(x) + jnp.mean(b), {}, {}, "loss: found the same value"),
+    "unbounded": (lambda x, b: jnp.mean(b) * jnp.sum(x), {}, {}, "loss: it falls without end"),
+    "empty": (lambda x, b: jnp.sum(x**2), {"constraint": [S.Box(0, 1), S.Box(2, 3)]}, {}, "constraint: found"),
+    "no time": (lambda x, b: jnp.sum(x**2), {}, {"seconds": 1e-3}, "seconds: found 0.001"),
+    "negative time": (lambda x, b: jnp.sum(x**2), {}, {"seconds": -1.0}, "seconds: "),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_solved_is_said_in_one_line(what):
+    loss, stated, asked, wanted = REFUSED[what]
+    data = fz.ClientData([np.ones(3), np.ones(2)])
+    with pytest.raises(fz.InputError, match=wanted) as caught:
+        fz.solve(fz.Nonsmooth(loss, data, np.zeros(2), **stated), **asked, progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_that_takes_one_run_at_a_time_does_the_same_work():
+    problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(x - b)), fz.ClientData([np.ones(3), np.zeros(2)]), np.full(1, 3.0))
+    result = fz.solve(problem, seconds=6, engine="loop", progress=False)
+    assert result.loss_feasible <= 0.55
+    assert result.spec["engine"] == "loop"
+
+
+PUBLISHED = {entry.name: entry for entry in entries()}
+TRIED = ("bard1", "stackelberg1", "desilva", "paper_minimax", "nash1", "gnash10", "qpec1-vi", "ClarkWesterberg1990a")
+
+
+@pytest.mark.slow("a solve of each")
+@pytest.mark.filterwarnings("ignore:x0. found a point")
+@pytest.mark.parametrize("name", TRIED)
+def test_published_problems_are_solved_without_a_word(name):
+    entry = PUBLISHED[name]
+    result = fz.solve(entry.make(), progress=False)
+    assert abs(entry.scale * result.loss_feasible - entry.published) <= 0.01 * max(1, abs(entry.published))
