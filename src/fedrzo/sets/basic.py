@@ -162,10 +162,9 @@ class Simplex(Set):
         total = jnp.asarray(self.total, x.dtype)
         scale = jnp.where(total > 0, total, 1)
         # The projection ignores a common shift; without the largest entry, sums of x lose no digits.
-        # optax computes in JAX's own precision, and its derivative fails where x has another.
-        nearest = projections.projection_simplex((x - jnp.max(x)).astype(float), scale.astype(float))
+        nearest = _onto_simplex(x - jnp.max(x), scale)
         # A traced total may not be positive: then the set is empty or {0}.
-        return jnp.where(total > 0, nearest, 0).astype(x.dtype)
+        return jnp.where(total > 0, nearest, 0)
 
     def _violation(self, x: Array) -> Array:
         off_total = jnp.abs(jnp.sum(x) - jnp.asarray(self.total, x.dtype))
@@ -176,6 +175,33 @@ class Simplex(Set):
 
     def _rows(self, n: int, dtype: Any) -> Rows:
         return make_rows(n, dtype, -np.eye(n), np.zeros(n), np.ones((1, n)), self.total.reshape(1))
+
+
+@jax.custom_jvp
+def _onto_simplex(x: Array, total: Array) -> Array:
+    """Lower all entries by as much as leaves the total, and those below zero to zero.
+
+    By Michelot's method, since sorting takes 2 to 20 times as long: entries below the mean excess are left out, and it is found
+    anew, until none is below. It only rises, so that each pass leaves some out for good; a few are enough.
+    """
+
+    def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        excess, before, _ = carry
+        above = x > excess
+        count = jnp.sum(above, dtype=jnp.int32)
+        return (jnp.sum(jnp.where(above, x, 0)) - total) / count, count, count < before
+
+    start = ((jnp.sum(x) - total) / x.shape[0], jnp.int32(x.shape[0]), jnp.bool_(True))
+    return jnp.maximum(x - jax.lax.while_loop(lambda carry: carry[2], step, start)[0], 0)
+
+
+@_onto_simplex.defjvp
+def _onto_simplex_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    dx, dtotal = tangents
+    nearest = _onto_simplex(*primals)
+    left = nearest > 0
+    excess = (jnp.sum(jnp.where(left, dx, 0)) - dtotal) / jnp.sum(left)
+    return nearest, jnp.where(left, dx - excess, 0)
 
 
 def ravel_like(value: Any, example: Any) -> Any:

@@ -26,6 +26,7 @@ from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant
 
 ENOUGH = 1e-3  # of the certificate's bound at the start: what the one at the end should be at most
+SHARE = 0.95  # of the time limit; the rest is for the lower level's answer at the end
 Certificates = tuple[Certificate, Certificate]  # of the start, and of the best point
 
 
@@ -66,7 +67,7 @@ def solve(
         warn_of_mistakes(moved, setup.method)
         if (took := time.perf_counter() - began) >= seconds:
             raise InputError(f"seconds: found {seconds:g}, but {took:.2g} had passed before the first stage; pass {4 * took:.0f}")
-        search = Search(setup, chosen, seed, began + seconds)
+        search = Search(setup, chosen, seed, began + SHARE * seconds)
         search.row(took)
         pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
         try:

@@ -159,6 +159,7 @@ class Search:
         while session.round < rounds and not (self.late and session.round):
             begun = time.perf_counter()
             session.advance(min(piece, rounds - session.round))
+            session.progress()  # which waits for the rounds: compiled code is only begun by then
             now = time.perf_counter()
             left = piece * (self.deadline - self.judging - now) / max(now - begun, 1e-9)  # rounds, at the pace of the last ones
             piece = max(1, min(2 * piece, PIECE, int(left)))

@@ -1,0 +1,29 @@
+"""`fedrzo solve` of a file that names no method: one, and everything else, is found."""
+
+import json
+
+import fedrzo as fz
+
+FILE = """\
+import jax.numpy as jnp
+import numpy as np
+import fedrzo as fz
+
+problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(x - b)), fz.ClientData([np.full(3, 2.0), np.full(5, 2.0)]), np.zeros(1))
+"""
+
+
+def test_it_says_what_was_found_and_keeps_it(call, fails, tmp_path):
+    path = tmp_path / "toy.py"
+    path.write_text(FILE)
+    status, out, err = call("solve", path, "--seconds", 30, "--out", tmp_path / "out")
+    assert status == 0
+    assert "no method named" in err
+    assert "x = [2" in out.replace("1.9999", "2.0000")
+    assert "FedRZOnn by gradients" in out
+    kept = fz.Result.load(tmp_path / "out")
+    assert kept.loss_feasible < 1e-3
+    status, out, _ = call("solve", path, "--seconds", 30, "--json")
+    assert json.loads(out)["history"]["loss"][-1] == kept.loss_feasible
+    line = fails("solve", path, "--seconds", 30, "--rounds", 3)
+    assert line.startswith("--seconds: found it beside a method or rounds")
