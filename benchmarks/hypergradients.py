@@ -95,7 +95,7 @@ def histories(candidate: Any, problem: Any, rounds: int, seeds: int) -> dict[flo
                 one = fz.run(dataclasses.replace(method, stepsize=step), problem, rounds, key=seed, progress=False,
                              eval_every=max(1, rounds // ROWS))  # fmt: skip
             except DivergedError:
-                break
+                continue
             found[step].append(one.history)
     return found
 
@@ -107,7 +107,11 @@ def judge(name: str, n: int, tried: dict[str, dict[float, list[Any]]]) -> list[d
     target = least + SHARE * (start - least)
     rows = []
     for method, by_step in tried.items():
-        spent = {step: [sent(history, target) for history in runs] for step, runs in by_step.items() if runs}
+        seeds = max(map(len, by_step.values()))  # one that was lost counts as one that never got there
+        spent = {
+            step: [sent(history, target) for history in runs] + [float("inf")] * (seeds - len(runs))
+            for step, runs in by_step.items()
+        }
         step = min(spent, key=lambda step: np.median(spent[step]), default=None)
         got = [] if step is None else spent[step]
         rows.append({"problem": name, "n": n, "method": method, "step": step, "bytes": got, "start": start, "target": target})

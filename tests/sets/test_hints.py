@@ -29,7 +29,11 @@ SETS = {
 }
 
 
-@pytest.mark.parametrize("name", SETS)
+OFTEN = ("few rows", "many rows, few entries", "thin", "with equations")
+SLOW = pytest.mark.slow("another polyhedron")
+
+
+@pytest.mark.parametrize("name", [name if name in OFTEN else pytest.param(name, marks=SLOW) for name in SETS])
 def test_the_answer_does_not_depend_on_the_hint(name):
     constraint, n = SETS[name]
     size = float(np.max(np.abs(constraint.project(10 * RNG.normal(size=n)))))

@@ -42,8 +42,15 @@ def by_linear_program(problem, low=-np.inf, high=np.inf):
     return linprog(cost, A_eq=np.hstack([A, np.eye(count), -np.eye(count)]), b_eq=y, bounds=bounds).fun
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("boxed", [False, True])
+SLOW = pytest.mark.slow("another solve")
+SCALES = [
+    (1.0, False),
+    (1e3, True),
+    *(pytest.param(*case, marks=SLOW) for case in [(1e-3, False), (1e3, False), (1e-3, True), (1.0, True)]),
+]
+
+
+@pytest.mark.parametrize(("scale", "boxed"), SCALES)
 def test_a_regression_of_any_scale_reaches_its_linear_program(scale, boxed):
     sets = [S.Box(-scale, scale), S.Box(-2 * scale, 0.4 * scale), S.Reals()] if boxed else None
     problem = regression(scale, constraint=sets)
@@ -53,10 +60,22 @@ def test_a_regression_of_any_scale_reaches_its_linear_program(scale, boxed):
     assert wanted - 1e-6 * scale <= result.loss_feasible <= wanted + 0.003 * (start - wanted)
     assert float(problem.worst_distance(jnp.asarray(result.x_feasible))) <= 1e-6 * scale
     last = result.history.last
-    assert last["gradients"] > 0
     assert last["loss"] == result.loss_feasible
+    if scale == 1.0:
+        costs_are_those_of_everything_that_was_tried(problem, result.history)
 
 
+def costs_are_those_of_everything_that_was_tried(problem, history):
+    samples = problem.data.samples
+    rounds, evaluations, gradients = (np.diff(history[name]) for name in ("round", "evaluations", "gradients"))
+    assert history["evaluations"][0] >= 17 * samples  # a look around the start
+    assert gradients[0] == rounds[0] * samples  # six runs, of all samples in each of their rounds
+    assert evaluations[0] == 6 * samples  # where they end
+    assert np.all(np.diff(history["loss"]) <= 1e-6 * history["loss"][0])
+    assert np.all(gradients >= 0)
+
+
+@SLOW
 def test_equal_keys_give_equal_runs_and_the_call_that_is_named_repeats_the_last_gain():
     problem = regression()
     first, second = (fz.solve(problem, key=3, progress=False) for _ in range(2))
@@ -66,18 +85,6 @@ def test_equal_keys_give_equal_runs_and_the_call_that_is_named_repeats_the_last_
             np.testing.assert_array_equal(first.history[name], second.history[name])
     again = eval(first.spec["call"], {"fz": fz, "np": np, "problem": problem, "result": first})
     np.testing.assert_allclose(again.x, first.x, atol=1e-6)
-
-
-def test_costs_are_those_of_everything_that_was_tried():
-    problem = regression()
-    history = fz.solve(problem, progress=False).history
-    samples = problem.data.samples
-    rounds, evaluations = np.diff(history["round"]), np.diff(history["evaluations"])
-    stage = 0
-    assert history["gradients"][1] == rounds[stage] * samples  # six runs, each over all samples in each of its rounds
-    assert evaluations[stage] == 6 * samples  # where they end
-    assert np.all(np.diff(history["loss"]) <= 1e-6 * history["loss"][0])
-    assert np.all(np.diff(history["gradients"]) >= 0)
 
 
 def test_a_start_that_is_the_answer_is_returned_with_a_word():
@@ -97,8 +104,8 @@ def test_a_black_box_is_solved_from_values_within_the_time_limit():
 
     data = fz.ClientData([RNG.normal(1.0, 0.1, size=(3, 2)), RNG.normal(-0.5, 0.1, size=(5, 2))])
     begun = time.perf_counter()
-    result = fz.solve(fz.Nonsmooth(fz.blackbox(simulator), data, np.zeros(2) + 2.0), seconds=12, progress=False)
-    assert time.perf_counter() - begun <= 1.2 * 12
+    result = fz.solve(fz.Nonsmooth(fz.blackbox(simulator), data, np.zeros(2) + 2.0), seconds=8, progress=False)
+    assert time.perf_counter() - begun <= 1.2 * 8
     assert "values" in result.notes[0]
     assert result.loss_feasible < 0.6 * result.history["loss"][0]
 
@@ -123,7 +130,7 @@ def test_what_cannot_be_solved_is_said_in_one_line(what):
 
 def test_an_engine_that_takes_one_run_at_a_time_does_the_same_work():
     problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(x - b)), fz.ClientData([np.ones(3), np.zeros(2)]), np.full(1, 3.0))
-    result = fz.solve(problem, seconds=6, engine="loop", progress=False)
+    result = fz.solve(problem, seconds=4, engine="loop", progress=False)
     assert result.loss_feasible <= 0.55
     assert result.spec["engine"] == "loop"
 

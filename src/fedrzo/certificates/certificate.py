@@ -30,7 +30,8 @@ class LowerQuality:
 class Certificate:
     """What a point is worth: how nearly stationary it is for the smoothed problem, and how far from the clients' sets.
 
-    The gradient is that of the paper's bold f: the smoothed mean loss plus the mean of dist(x, X_i)^2 / (2 eta).
+    The gradient is that of the paper's bold f: the smoothed mean loss plus the mean of dist(x, X_i)^2 / (2 eta),
+    or over twice `moreau` where one was given.
 
     Attributes:
         smoothing: eta.

@@ -62,14 +62,16 @@ class Certified(StopRule):
                 "stop: the upper loss is a black box, so nothing bounds what the lower level's error does to its gradient, and "
                 "no point would be certified; call fz.certify, or write the loss with jax.numpy"
             )
-        return Watch(self, problem, case.keys[0], engine, float(smoothing))
+        return Watch(self, problem, case.keys[0], engine, float(smoothing), getattr(case.methods[0], "moreau", None))
 
 
 class Watch:
     """A stopping rule at work: what the last certificate said, and what all of them cost."""
 
-    def __init__(self, rule: Certified, problem: Problem, key: jax.Array, engine: Any, smoothing: float) -> None:
-        self.rule, self.problem, self.engine, self.smoothing = rule, problem, engine, smoothing
+    def __init__(
+        self, rule: Certified, problem: Problem, key: jax.Array, engine: Any, smoothing: float, moreau: float | None
+    ) -> None:
+        self.rule, self.problem, self.engine, self.smoothing, self.moreau = rule, problem, engine, smoothing, moreau
         self.key = jax.random.fold_in(key, STREAM)
         self.last: dict[str, int | float] = dict.fromkeys(COSTS, 0) | {
             RULE_PREFIX + "norm": math.nan,
@@ -102,6 +104,7 @@ class Watch:
             self.problem, self.problem.layout.unravel(np.asarray(x)), self.smoothing, jax.random.fold_in(self.key, round),
             width=rule.epsilon**2, max_directions=rule.max_directions, confidence=confidence, batch_size=rule.batch_size,
             lower=rule.lower, engine=self.engine, threshold=rule.epsilon**2, oracle=rule.oracle,
+            moreau=self.moreau,
         )  # fmt: skip
 
 

@@ -81,10 +81,12 @@ def solve(
     with contextlib.redirect_stdout(sys.stderr):
         user = UserFile(file)
         with user.blame():
-            if user.method is None and not (settings or seeds or rounds or user.rounds or resume):
+            if user.method is None and not (settings or resume) and seeds is rounds is user.rounds is None:
                 outcomes = _without_method(user, seconds, seed, out, quiet)
             elif seconds is not None:
-                raise InputError("--seconds: found it beside a method or rounds, which say how long; leave one of them out")
+                raise InputError(
+                    "--seconds: found it beside a method, rounds, seeds or settings, which say how long; leave it or them out"
+                )
             else:
                 outcomes = _by_method(user, file, settings, seeds, seed, rounds, out, resume, unchecked, quiet)
     output.report(user.path.name, outcomes, seeds, json)
@@ -118,14 +120,26 @@ def _without_method(
     from fedrzo.solving import solve
     from fedrzo.support.files import check_writable
 
-    if out is not None:
-        check_writable(out, "--out")
+    folder = None if out is None else out / "solve"
+    if folder is not None:
+        if folder.exists():
+            raise InputError(f"--out: {folder} is there already and is left as it is; choose another folder")
+        check_writable(folder.parent, "--out")
     limit = 60.0 if seconds is None else seconds
     note(f"{user.problem!r}, no method named: one is searched for, {limit:g} s at most", quiet)
-    result = solve(user.problem, limit, seed or 0, progress=not quiet and is_wanted(None))
-    if out is not None:
-        result.save(out)
-        note(f"wrote {out}", quiet)
+    try:
+        result = solve(user.problem, limit, seed or 0, progress=not quiet and is_wanted(None))
+    except KeyboardInterrupt as stopped:
+        best: Result | None = getattr(stopped, "result", None)
+        kept = "nothing was kept"
+        if best is not None and folder is not None:
+            best.save(folder)
+            kept = f"the best point so far is in {folder}"
+        note(f"fedrzo: interrupted; {kept}", quiet=False)
+        raise
+    if folder is not None:
+        result.save(folder)
+        note(f"wrote {folder}", quiet)
     return {result.spec["method"]: [result]}
 
 

@@ -127,6 +127,11 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         """Return one where there are no sets for x and all steps add up along one direction."""
         return 1 if problem.sets.free and not self.by_gradients else self.local_steps
 
+    @property
+    def slopes_per_step(self) -> int:
+        """How many slopes a local step is made of: from values one, since all have the same direction."""
+        return self.directions if self.by_gradients else 1
+
     def init(self, problem: WithLowerLoss, key: jax.Array) -> BilevelState:
         """Line 1; lower solves start at y0 for both points."""
         nothing = jnp.zeros((), jnp.result_type(float))

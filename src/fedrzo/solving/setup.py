@@ -9,9 +9,12 @@ import numpy as np
 
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL
-from fedrzo.methods import METHODS
+from fedrzo.federation.protocol import Cost
+from fedrzo.methods import METHODS, LocalSGD
 from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
+from fedrzo.problems.curvature import counting
+from fedrzo.problems.questions import BY_SERVER
 
 LANES = 6  # runs side by side in a stage
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
@@ -30,6 +33,7 @@ class Setup(NamedTuple):
     smoothing: float  # of the first stage
     slope: float  # of the loss, near the start
     loss: float  # at the start
+    cost: Cost  # of finding this out
 
 
 @jax.jit
@@ -51,17 +55,36 @@ def seed_of(key: int, *path: int) -> int:
 
 def prepare(problem: Problem, key: int) -> Setup:
     """Choose what to solve a problem by; it starts inside its sets."""
+    below: dict[str, Any] = {}
+    if problem.lower_solved_by == BY_SERVER:
+        if problem.lower_blackbox:
+            raise InputError(
+                "problem: its lower loss is a black box, of which nothing tells how well it is solved; use fz.run with "
+                "fz.FedRZObl(..., lower=fz.FedRZOnn(...), lower_rounds=..., closing=False)"
+            )
+        if not problem.stated[-1].data.stored:
+            below = {"lower": LocalSGD(batch_size=DRAWN)}
     problem = problem.keeping_samples()
-    smoothing, slope, loss = scales(problem, np.random.default_rng(seed_of(key)))
+    smoothing, slope, loss, looks = scales(problem, np.random.default_rng(seed_of(key)))
     data = problem.data
     everything = data.stored and int(np.max(data.sizes)) <= WHOLE
     oracle = GRADIENTS if differentiable(problem, smoothing) else VALUES
     usual: Any = METHODS[problem.usual]
     method = usual(
-        stepsize=smoothing, smoothing=smoothing, batch_size=FULL if everything else DRAWN, oracle=oracle, moreau=smoothing
-    )
+        stepsize=smoothing, smoothing=smoothing, batch_size=FULL if everything else DRAWN, oracle=oracle, moreau=smoothing,
+        **below,
+    )  # fmt: skip
     method.check(problem)
-    return Setup(problem, method.prepare(problem), smoothing, slope, loss)
+    with counting() as spent:
+        method = method.prepare(problem)
+    cost = Cost(evaluations=looks * judged_on(problem), gradients=sum(spent) + problem.measured_gradients)
+    return Setup(problem, method, smoothing, slope, loss, cost)
+
+
+def judged_on(problem: Problem) -> int:
+    """Return how many samples a loss is judged on."""
+    data = problem.data
+    return data.samples if data.stored else data.clients * int(data.full_batch)
 
 
 def differentiable(problem: Problem, smoothing: float) -> bool:
@@ -73,8 +96,8 @@ def differentiable(problem: Problem, smoothing: float) -> bool:
     return True
 
 
-def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return the first smoothing, the slope of the loss over such distances, and the loss at the start.
+def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, float, int]:
+    """Return the first smoothing, the slope of the loss over such distances, the loss at the start, and how many were computed.
 
     Points are looked at where all sets are kept. Where the loss does not change around the start, wider circles are drawn.
     """
@@ -82,7 +105,7 @@ def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, fl
     noise = rng.standard_normal((PROBES, n))
     rays = noise / np.linalg.norm(noise, axis=1, keepdims=True)
     smoothing = REACH * (math.sqrt(n) + float(np.linalg.norm(x0)))
-    for _ in range(WIDENINGS):
+    for times in range(1, WIDENINGS + 1):
         around = np.concatenate([x0[None], x0 + smoothing * rays, x0 - smoothing * rays]).astype(problem.dtype)
         points = np.asarray(problem.project(jnp.asarray(around)))
         values = losses(problem, points)
@@ -91,7 +114,7 @@ def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, fl
         if np.any(rise[seen] != 0):
             # Of a linear function, the mean square of the slope along a ray is that of the gradient over n.
             slope = math.sqrt(n * float(np.mean((rise[seen] / length[seen]) ** 2)))
-            return smoothing, slope, float(values[0])
+            return smoothing, slope, float(values[0]), times * len(points)
         smoothing *= FACTOR if np.isfinite(rise).any() else 1 / FACTOR
     if not np.isfinite(rise).any():
         raise InputError("loss: it is not finite anywhere near x0; start farther inside its domain, or give a constraint")

@@ -1,6 +1,7 @@
 """`solve`: from a problem to a result that says how it was found, how good it is, and what would improve it."""
 
 import functools
+import math
 import sys
 import time
 import warnings
@@ -42,8 +43,8 @@ def solve(
 
     Args:
         problem: any of the four classes.
-        seconds: the time limit; it includes compilation and everything that is tried. The clock only cuts: equal keys give equal
-            runs as far as they go.
+        seconds: the time limit; it includes compilation and everything that is tried. Equal keys give equal runs as far
+            as they go.
         key: a seed, or a JAX key.
         engine: as for `fz.run`; it must have the clients' data, since points are compared by their loss over all of them.
         progress: as for `fz.run`.
@@ -59,14 +60,17 @@ def solve(
     seconds, chosen = constant(seconds, "seconds"), engines.get(engine)
     if not chosen.data_at_hand:
         raise InputError(f"engine: {chosen.name!r} has no data to compare points by; solve in a simulation, or use fz.run")
-    seed = int(key) if isinstance(key, int | np.integer) else int(jax.random.bits(run_key(key)))
+    checked = run_key(key)
+    seed = int(key) if isinstance(key, int | np.integer) else int(jax.random.bits(checked))
     with problem.precision():
         moved = feasible_start(problem)
         check_start(moved, None)
         setup = prepare(moved, seed)
         warn_of_mistakes(moved, setup.method)
         if (took := time.perf_counter() - began) >= seconds:
-            raise InputError(f"seconds: found {seconds:g}, but {took:.2g} had passed before the first stage; pass {4 * took:.0f}")
+            raise InputError(
+                f"seconds: found {seconds:g}, but {took:.2g} had passed before the first stage; pass {math.ceil(4 * took)}"
+            )
         search = Search(setup, chosen, seed, began + SHARE * seconds)
         search.row(took)
         pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
@@ -76,7 +80,7 @@ def solve(
             stopped = KeyboardInterrupt(
                 f"stopped after stage {search.stages}; the exception's `result` holds the best point so far"
             )
-            stopped.result = pack(None)  # type: ignore[attr-defined]
+            stopped.result = pack(None, interrupted=True)  # type: ignore[attr-defined]
             raise stopped from None
 
 
@@ -92,20 +96,22 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
                 spent = f"{time.perf_counter() - began:.0f} s"
                 where = f"stage {search.stages}, smoothing {short(smoothing)}"
                 print(f"{where}: loss {short(search.best.loss)}, {spent}", file=sys.stderr)
-        found = None if search.deadline - time.perf_counter() < search.certifying else certified(search)
+        found = certified(search) if search.can_certify else None
         if found is not None:
             search.row(time.perf_counter() - began)
-        enough = found is not None and found[1].upper <= ENOUGH * found[0].upper
-        if enough or search.late or (elsewhere and not search.gained):
+        if (found is not None and enough(*found)) or search.late or (elsewhere and not search.gained):
             return found
         search.descend_again()
+
+
+def enough(start: Certificate, end: Certificate) -> bool:
+    """Tell whether the bound on the gradient has fallen to a thousandth; one that is infinite tells nothing."""
+    return math.isfinite(end.upper) and end.upper <= ENOUGH * start.upper
 
 
 def certified(search: Search) -> Certificates | None:
     """Return certificates of the start and of the best point, at the smoothing that found it; None where none can be had."""
     setup, best = search.setup, search.best
-    if best.method is None:
-        return None
     problem, method, begun = setup.problem, best.method, time.perf_counter()
     oracle = "values" if problem.hierarchical else method.oracle
     found = []
@@ -115,20 +121,22 @@ def certified(search: Search) -> Certificates | None:
                 warnings.simplefilter("ignore")
                 made = certify(problem, problem.layout.unravel(x), float(method.smoothing), search.key, oracle=oracle,
                                moreau=float(method.moreau), engine=search.engine)  # fmt: skip
-        except FedrzoError:
+        except FedrzoError as error:
+            search.refused = f"there is no certificate: {error}"
             return None
         search.cost = search.cost.plus(**made.cost._asdict())
         found.append(made)
-    search.certifying = time.perf_counter() - begun
+    search.certified = time.perf_counter() - begun
     return found[0], found[1]
 
 
 def _result(
-    search: Search, problem: Problem, seed: int, seconds: float, engine: str, certificates: Certificates | None
+    search: Search, problem: Problem, seed: int, seconds: float, engine: str, certificates: Certificates | None,
+    interrupted: bool = False,
 ) -> Result:  # fmt: skip
     setup, best = search.setup, search.best
     unravel, last = problem.layout.unravel, best.method or setup.method
-    [y] = problem.lower_solutions(np.asarray(best.feasible)[None])
+    [y] = problem.lower_solutions(np.asarray(best.x)[None])
     spec: dict[str, Any] = {
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],
@@ -137,7 +145,7 @@ def _result(
     if certificates is not None:
         spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
                                "smoothing": certificates[1].smoothing}  # fmt: skip
-    notes = (*_what_was_done(search), *_how_good(search, certificates), *_what_would_help(search, certificates))
+    notes = (*_what_was_done(search), *_how_good(search, certificates), *_what_would_help(search, certificates, interrupted))
     return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y, best.loss,
                   problem, notes)  # fmt: skip
 
@@ -170,17 +178,20 @@ def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
     if certificates is None:
         return []
     start, end = certificates
-    share = f"{100 * end.upper / start.upper:.2g} % of what it is at the start" if np.isfinite(end.upper) else "unbounded"
+    fallen = math.isfinite(end.upper) and 0 < start.upper < math.inf
+    share = f", {100 * end.upper / start.upper:.2g} % of what it is at the start" if fallen else ""
     lower = "" if end.lower is None else f"; lower solutions within {short(end.lower.error)}"
-    return [f"at smoothing {short(end.smoothing)} the gradient's norm is at most {short(end.upper)}, {share}{lower}"]
+    return [f"at smoothing {short(end.smoothing)} the gradient's norm is at most {short(end.upper)}{share}{lower}"]
 
 
-def _what_would_help(search: Search, certificates: Certificates | None) -> list[str]:
-    found = []
+def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
+    if interrupted:
+        return ["it was interrupted"]
     if not search.exhausted:
-        found.append("time was up: more seconds would help")
-    elif certificates is None and search.best.method is not None:
-        found.append("no time was left for a certificate: more seconds, or fz.certify")
-    elif certificates is not None and not certificates[1].upper <= ENOUGH * certificates[0].upper:
-        found.append("the bound has not fallen to a thousandth: another key, or another x0, may lead further down")
-    return found
+        return ["time was up: more seconds would help"]
+    if certificates is None:
+        late = "no time was left for a certificate: more seconds, or fz.certify"
+        return [search.refused or late] if search.best.method is not None else []
+    if not enough(*certificates):
+        return ["the bound has not fallen to a thousandth: another key, or another x0, may lead further down"]
+    return []

@@ -18,7 +18,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
-from fedrzo.solving.setup import FACTOR, LANES, Setup, losses, seed_of
+from fedrzo.solving.setup import FACTOR, LANES, Setup, judged_on, losses, seed_of
 
 RATIO = 10**0.5  # between the steps of two runs
 UPWARDS = 2  # how many of them may be longer than the last best one
@@ -27,7 +27,7 @@ FIRST = 0.3  # in the same units
 ROUNDS, MORE, MOST = 64, 1.5, 1000  # of a stage: the first time, how many more after one that gains little, at most
 LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
 SMALLEST = 1e-5  # smoothing, in units of the largest
-CERTIFYING = 10.0  # seconds, before one has been made: most of them compilation
+CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to compile, and what so many looks at a stage's ends take
 FAR = 1e8  # in units of the first smoothing: a problem whose loss still falls there has no answer
 PIECE = 64  # rounds after which the clock is looked at, at most
 
@@ -60,8 +60,9 @@ class Search:
         self.top = self.before = self.setup.loss  # where this descent began, and the lowest loss before it
         self.smoothing = self.largest = self.setup.smoothing
         self.rounds, self.stages, self.taken = ROUNDS, 0, 0
-        self.cost, self.history = Cost(), History()
-        self.judging, self.certifying = 0.0, CERTIFYING  # seconds that these take, as far as is known
+        self.cost, self.history = self.setup.cost, History()
+        self.refused = ""  # why there is no certificate
+        self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
 
     @property
     def late(self) -> bool:
@@ -85,16 +86,29 @@ class Search:
         """The longest step that may be tried."""
         return math.inf if self.setup.problem.sets.free else LONGEST
 
+    @property
+    def can_certify(self) -> bool:
+        """Whether there is time for certificates."""
+        takes = self.certified or max(CERTIFYING, LOOKS * self.judging)
+        return self.best.method is not None and self.deadline - time.perf_counter() > takes
+
     def descend_again(self) -> None:
         """Begin another descent: from the best point where the last descent gained, else from a point some way off."""
         start = self.best._replace(step=FIRST)
         if not self.gained:
-            noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(start.feasible.shape)
-            away = start.feasible + self.largest * noise / np.linalg.norm(noise)
-            [loss], [feasible] = self._judge([away.astype(start.feasible.dtype)])
-            start = Point(feasible, feasible, loss)
+            start = self._elsewhere(start)
         self.here, self.top, self.before = start, start.loss, self.best.loss
         self.smoothing = self.largest / FACTOR
+
+    def _elsewhere(self, point: Point) -> Point:
+        """Return a point some way off where the loss is finite; the point itself where there is none."""
+        noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(point.feasible.shape)
+        for i in range(LANES):
+            away = point.feasible + self.largest / FACTOR**i * noise / np.linalg.norm(noise)
+            [loss], [feasible] = self._judge([away.astype(point.feasible.dtype)])
+            if math.isfinite(loss):
+                return Point(feasible, feasible, float(loss))
+        return point
 
     def steps(self) -> list[float]:
         """Return the steps to try, the longest first."""
@@ -118,8 +132,8 @@ class Search:
         # Of two points that are alike, the one of the smaller smoothing is nearer to what it stands for.
         if gain > -ALIKE * (self.top - self.here.loss):
             self.here = found
-        if self.here.loss <= self.best.loss + ALIKE * (self.setup.loss - self.best.loss):
-            self.best = self.here
+            if found.loss <= self.best.loss + ALIKE * (self.setup.loss - self.best.loss):
+                self.best = found
         if gain <= max(LITTLE * (self.top - self.here.loss), 0.0):
             self.smoothing /= FACTOR
             self.rounds = min(int(MORE * self.rounds), MOST)
@@ -136,22 +150,23 @@ class Search:
         ]
         seeds = [seed_of(self.key, 1, self.stages, i) for i in range(LANES)]
         together = [range(LANES)] if self.engine.side_by_side else [[i] for i in range(LANES)]
-        ends, rounds = [], self.rounds
+        ends: list[Any] = []
+        rounds: list[int] = []  # of each lane
         for lanes in together:
             chosen, keys = [methods[i] for i in lanes], [jax.random.key(seeds[i]) for i in lanes]
             session = self.engine.start(chosen, problem.moved_to(start), keys, None)
             try:
-                rounds = self._advance(session, rounds)  # a late stage is a shorter one for all
+                rounds += [self._advance(session, self.rounds)] * len(lanes)
                 failed = [int(record.first_failed_round) >= 0 for record in session.progress()]
                 ends += [None if bad else state.x for state, bad in zip(session.states(), failed, strict=True)]
                 self.cost = Cost(*map(sum, zip(self.cost, *session.costs(), strict=True)))
             finally:
                 session.close()
-        self.taken += rounds * LANES
+        self.taken += sum(rounds)
         values, feasible = self._judge(ends)
         j = int(np.argmin(values))
         x = start if ends[j] is None else np.asarray(ends[j])
-        return Point(x, feasible[j], float(values[j]), steps[j], methods[j], start, rounds, seeds[j])
+        return Point(x, feasible[j], float(values[j]), steps[j], methods[j], start, rounds[j], seeds[j])
 
     def _advance(self, session: Session, rounds: int) -> int:
         """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
@@ -179,11 +194,10 @@ class Search:
     def row(self, seconds: float) -> None:
         """Write down where the search is."""
         row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.best.loss}
-        row["feasibility"] = float(self.setup.problem.worst_distance(jnp.asarray(self.best.x)))
+        row["feasibility"] = float(_distance(self.setup.problem, jnp.asarray(self.best.x)))
         self.history.append(row | {"smoothing": self.smoothing})
 
 
-def judged_on(problem: Problem) -> int:
-    """Return how many samples a loss is judged on."""
-    data = problem.data
-    return data.samples if data.stored else data.clients * int(data.full_batch)
+@jax.jit  # so that it is compiled once
+def _distance(problem: Problem, x: jax.Array) -> jax.Array:
+    return problem.worst_distance(x)
