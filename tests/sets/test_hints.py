@@ -29,7 +29,7 @@ SETS = {
 }
 
 
-OFTEN = ("few rows", "many rows, few entries", "thin", "with equations")
+OFTEN = ("many rows, few entries", "thin")
 SLOW = pytest.mark.slow("another polyhedron")
 
 

@@ -43,11 +43,8 @@ def by_linear_program(problem, low=-np.inf, high=np.inf):
 
 
 SLOW = pytest.mark.slow("another solve")
-SCALES = [
-    (1.0, False),
-    (1e3, True),
-    *(pytest.param(*case, marks=SLOW) for case in [(1e-3, False), (1e3, False), (1e-3, True), (1.0, True)]),
-]
+CASES = [(scale, boxed) for scale in (1e-3, 1.0, 1e3) for boxed in (False, True)]
+SCALES = [case if case == (1.0, False) else pytest.param(*case, marks=SLOW) for case in CASES]
 
 
 @pytest.mark.parametrize(("scale", "boxed"), SCALES)
@@ -128,6 +125,7 @@ def test_what_cannot_be_solved_is_said_in_one_line(what):
     assert "\n" not in str(caught.value)
 
 
+@SLOW
 def test_an_engine_that_takes_one_run_at_a_time_does_the_same_work():
     problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(x - b)), fz.ClientData([np.ones(3), np.zeros(2)]), np.full(1, 3.0))
     result = fz.solve(problem, seconds=4, engine="loop", progress=False)
