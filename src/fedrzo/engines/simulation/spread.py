@@ -95,8 +95,8 @@ def sent_once(leaf: Any, where: Any) -> Any:
         return leaf
     key = id(leaf), where, jax.dtypes.canonicalize_dtype(leaf.dtype)
     if key not in _KEPT:
-        # A copy: where memory happens to be aligned, JAX would use the array itself, which then never ends.
-        _KEPT[key] = jax.device_put(leaf, where, may_alias=False)
+        # Of a copy: where memory happens to be aligned, JAX uses the array itself, which then would never end.
+        _KEPT[key] = jax.device_put(leaf.copy(), where)
         weakref.finalize(leaf, _KEPT.pop, key, None)
     return _KEPT[key]
 
