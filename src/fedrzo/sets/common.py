@@ -30,8 +30,7 @@ class Blocks(Set):
         return self._nearest(x)[0]
 
     def _nearest(self, x: Array, near: Array | None = None) -> tuple[Array, Array]:
-        hints = [None] * len(self.sets) if near is None else split(near, self.sizes)
-        found = (part._nearest(v, hint) for (part, v), hint in zip(self._split(x), hints, strict=True))
+        found = (part._nearest(v, hint) for (part, v), hint in zip(self._split(x), _hints(near, self.sizes), strict=True))
         parts, errors = zip(*found, strict=True)
         return jnp.concatenate(parts), norm(jnp.stack(errors))
 
@@ -162,8 +161,7 @@ def _block_by_block(
     parts: Sequence[Any], sizes: tuple[int, ...], x: Array, near: Array | None
 ) -> tuple[Array, Array] | None:  # fmt: skip
     found = []
-    hints = [None] * len(sizes) if near is None else split(near, sizes)
-    for b, (v, hint) in enumerate(zip(split(x, sizes), hints, strict=True)):
+    for b, (v, hint) in enumerate(zip(split(x, sizes), _hints(near, sizes), strict=True)):
         members = [part.sets[b] if isinstance(part, Blocks) else Many(part.group.sets[b]) for part in parts]
         found.append(nearest_common(members, v, hint))
     if None in found:
@@ -192,6 +190,11 @@ def _stacked(balls: Sequence[Set], n: int, dtype: Any) -> tuple[Array, Array]:
 def split(x: Array, sizes: Sequence[int]) -> list[Array]:
     """Return the stretches of a flat vector."""
     return jnp.split(x, list(itertools.accumulate(sizes))[:-1])
+
+
+def _hints(near: Array | None, sizes: Sequence[int]) -> Sequence[Array | None]:
+    """Return the part of a hint for each stretch; none where there is none."""
+    return [None] * len(sizes) if near is None else split(near, sizes)
 
 
 def join(parts: Sequence[Any]) -> Any:

@@ -3,7 +3,6 @@
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,6 +14,7 @@ from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_SERVER
+from fedrzo.running.health import losses_at
 
 LANES = 6  # runs side by side in a stage
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
@@ -36,15 +36,10 @@ class Setup(NamedTuple):
     cost: Cost  # of finding this out
 
 
-@jax.jit
-def _losses(problem: Problem, points: jax.Array) -> jax.Array:
-    return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)
-
-
 def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
     """Return the loss over all data at each row, with accurate lower solutions; a few rows at a time, by one program."""
     padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % LANES, axis=0)])
-    found = [np.asarray(_losses(problem, jnp.asarray(rows)), float) for rows in np.split(padded, len(padded) // LANES)]
+    found = [np.asarray(losses_at(problem, rows), float) for rows in np.split(padded, len(padded) // LANES)]
     return np.concatenate(found)[: len(points)]
 
 

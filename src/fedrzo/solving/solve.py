@@ -145,7 +145,7 @@ def _result(
     if certificates is not None:
         spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
                                "smoothing": certificates[1].smoothing}  # fmt: skip
-    notes = (*_what_was_done(search), *_how_good(search, certificates), *_what_would_help(search, certificates, interrupted))
+    notes = (*_what_was_done(search), *_how_good(certificates), *_what_would_help(search, certificates, interrupted))
     return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y, best.loss,
                   problem, notes)  # fmt: skip
 
@@ -155,9 +155,7 @@ def call(search: Search) -> str:
     best = search.best
     if best.method is None:
         return ""
-    shown = {
-        name: getattr(best.method, name) for name in ("stepsize", "smoothing", "moreau", "batch_size", "oracle")
-    }  # fmt: skip
+    shown = {name: getattr(best.method, name) for name in ("stepsize", "smoothing", "moreau", "batch_size", "oracle")}
     fields = ", ".join(f"{name}={float(v):.6g}" if isinstance(v, float) else f"{name}={v!r}" for name, v in shown.items())
     return (
         f"fz.run(fz.{type(best.method).__name__}({fields}), problem.moved_to(np.array(result.spec['start'])), {best.rounds}, "
@@ -174,7 +172,7 @@ def _what_was_done(search: Search) -> list[str]:
     return [*found, f"the last gain came from {call(search)}"]
 
 
-def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
+def _how_good(certificates: Certificates | None) -> list[str]:
     if certificates is None:
         return []
     start, end = certificates
