@@ -35,7 +35,8 @@ class Bilevel(WithLowerLoss):
         constraint: a set for x, or one per client.
         lower_data: the clients' data of the lower loss; the upper data if not given.
         lower_constraint: a set for y, or a function of x that returns one.
-        lower_domain: a set on which the lower level is well behaved; it is then solved at the projection of x onto it.
+        lower_domain: a set on which the lower level is well behaved, such as that of the x for which Y(x) is not empty. It is
+            solved at the projection of x onto it, and x has to keep to it.
         modulus: mu, the strong convexity of the lower loss in y; estimated where not given.
         smoothness: L, the Lipschitz constant of its gradient; likewise.
         lower_descent: optional, a faster `lower_descent(x, y, batch, stepsize, steps)` for so many gradient steps in y on one
@@ -43,6 +44,9 @@ class Bilevel(WithLowerLoss):
         weights: `"uniform"` or `"samples"`, for both levels.
         test: optional batch; `test_loss` is then monitored.
         metrics: optional, `{name: metric(x, y, test)}`.
+        domain: a set outside of which the losses are not defined, such as where a logarithm is; they are evaluated at the
+            projection of x onto it, and x has to keep to it.
+        scale: units of x, one positive number for each entry; directions and steps are longer in those with larger ones.
         name: how the problem is called in tables.
     """
 
@@ -71,9 +75,11 @@ class Bilevel(WithLowerLoss):
         weights: str = "uniform",
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
+        domain: Any = None,
+        scale: PyTree = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
+        super().__init__(loss, data, x0, constraint, weights, test, metrics, name, domain, scale, lower_domain)
         self.lower_fn = check_function(lower, "lower")
         self.lower_blackbox = is_blackbox(lower)
         self.lower_descent = None if lower_descent is None else check_function(lower_descent, "lower_descent")
@@ -82,7 +88,7 @@ class Bilevel(WithLowerLoss):
             raise InputError(
                 f"lower_data: found {self.lower_data.clients} clients, data has {self.data.clients}; give one entry each"
             )
-        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+        self._set_lower(y0, lower_constraint, modulus, smoothness)
 
     @property
     def stated(self) -> tuple[Stated, ...]:
@@ -215,11 +221,13 @@ class Minimax(Bilevel):
         weights: str = "uniform",
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
+        domain: Any = None,
+        scale: PyTree = None,
         name: str | None = None,
     ) -> None:
         super().__init__(
             loss, Negative(check_function(loss, "loss")), data, x0, y0, constraint, None, lower_constraint, lower_domain,
-            modulus, smoothness, weights=weights, test=test, metrics=metrics, name=name,
+            modulus, smoothness, weights=weights, test=test, metrics=metrics, domain=domain, scale=scale, name=name,
         )  # fmt: skip
 
     @property

@@ -27,7 +27,6 @@ class Hierarchical(Problem):
         self,
         y0: PyTree,
         lower_constraint: Any,
-        lower_domain: Any,
         modulus: float | None,
         smoothness: float | None,
     ) -> None:
@@ -37,12 +36,10 @@ class Hierarchical(Problem):
                 f"lower_constraint: found the class {lower_constraint.__name__}; pass a set, such as fz.sets.Box(-1, 1)"
             )
         self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
-        self.lower_set = self.lower_domain = None
+        self.lower_set = None
         self.lower_constrained = lower_constraint is not None
         if self.lower_constrained and self.lower_set_fn is None:
             self.lower_set = flat_set(lower_constraint, y0, "lower_constraint")
-        if lower_domain is not None:
-            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), "lower_domain")
         mu, L = self.given = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
         if mu is not None and L is not None and mu > L:
             raise InputError(
@@ -101,7 +98,7 @@ class Hierarchical(Problem):
 
     def into_domain(self, x: jax.Array) -> jax.Array:
         """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""
-        return x if self.lower_domain is None else self.lower_domain.project(x)
+        return x if self.lower_domain is None else self.onto(self.lower_domain, x)
 
 
 class WithLowerLoss(Hierarchical):

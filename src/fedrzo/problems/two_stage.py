@@ -36,6 +36,8 @@ class TwoStage(WithMap):
             over its scenarios, and solves its lower levels by it; `modulus` is then the least of them.
         smoothness: L, the map's Lipschitz constant in y; likewise, and the largest of them.
         weights: `"uniform"` or `"samples"`.
+        domain: as for `Bilevel`.
+        scale: likewise.
         monitor: the solver of `fz.vi` behind the monitored `loss`; by default one that is accurate to 1e-11, where rounding
             allows it. `lower_error` is the largest bound on its error.
         name: how the problem is called in tables.
@@ -63,12 +65,14 @@ class TwoStage(WithMap):
         smoothness: float | None = None,
         *,
         weights: str = "uniform",
+        domain: Any = None,
+        scale: PyTree = None,
         monitor: vi.Solver | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(loss, data, x0, constraint, weights, None, None, name)
+        super().__init__(loss, data, x0, constraint, weights, None, None, name, domain, scale, lower_domain)
         self.map_fn = check_function(map, "map")
-        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+        self._set_lower(y0, lower_constraint, modulus, smoothness)
         self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
         with self.precision():
             self.check_map()

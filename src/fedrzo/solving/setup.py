@@ -21,6 +21,9 @@ REACH = 0.1  # the first smoothing, in units of the size of x0's entries
 FACTOR = 4.0  # between the smoothings of two stages
 PROBES = 8  # directions that a loss is probed along
 WIDENINGS = 12  # how often the first smoothing is made larger, where the loss does not change within it
+LOOKED_AT = 256  # entries of x, at most, whose units are looked for
+SWEEPS = 6  # over them
+APART = 100.0  # between what the loss changes by along two entries: from then on their units differ
 WHOLE = 64  # samples of a client that are all used in every step; of more, some are drawn
 DRAWN = 16
 
@@ -28,12 +31,13 @@ DRAWN = 16
 class Setup(NamedTuple):
     """What all stages share."""
 
-    problem: Problem  # it starts inside its sets, and keeps the samples that it is judged on
+    problem: Problem  # it starts inside its sets, keeps the samples that it is judged on, and has units of its own
     method: Any  # prepared
     smoothing: float  # of the first stage
     slope: float  # of the loss, near the start
     loss: float  # at the start
     cost: Cost  # of finding this out
+    caveat: str  # what could not be done
 
 
 def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
@@ -59,7 +63,7 @@ def prepare(problem: Problem, key: int) -> Setup:
             )
         if not problem.stated[-1].data.stored:
             below = {"lower": LocalSGD(batch_size=DRAWN)}
-    problem = problem.keeping_samples()
+    problem, sought, caveat = in_units(problem.keeping_samples())
     smoothing, slope, loss, looks = scales(problem, np.random.default_rng(seed_of(key)))
     data = problem.data
     everything = data.stored and int(np.max(data.sizes)) <= WHOLE
@@ -72,8 +76,8 @@ def prepare(problem: Problem, key: int) -> Setup:
     method.check(problem)
     with counting() as spent:
         method = method.prepare(problem)
-    cost = Cost(evaluations=looks * judged_on(problem), gradients=sum(spent) + problem.measured_gradients)
-    return Setup(problem, method, smoothing, slope, loss, cost)
+    cost = Cost(evaluations=(looks + sought) * judged_on(problem), gradients=sum(spent) + problem.measured_gradients)
+    return Setup(problem, method, smoothing, slope, loss, cost, caveat)
 
 
 def judged_on(problem: Problem) -> int:
@@ -91,6 +95,45 @@ def differentiable(problem: Problem, smoothing: float) -> bool:
     return True
 
 
+def in_units(problem: Problem) -> tuple[Problem, int, str]:
+    """Return a problem with units in which its loss changes alike along all entries of x; how many losses that took; a caveat.
+
+    It is as it was, where the user gave units, where they would be much the same, and where its sets know no other ones.
+    """
+    n = problem.dim
+    if problem.layout.scale is not None or not 1 < n <= LOOKED_AT:
+        return problem, 0, ""
+    x0, looks = np.asarray(problem.x0, float), 0
+    wanted, length = None, REACH * (1 + np.abs(x0))
+    for _ in range(SWEEPS):
+        rise = rises(problem, x0, length)
+        looks += 2 * n + 1
+        seen = rise > 0
+        if not seen.any() or (wanted is None and rise[seen].max() < APART * rise[seen].min()):
+            return problem, looks, ""
+        wanted = np.median(rise[seen]) if wanted is None else wanted
+        # Half of the way, in digits, where the loss is linear; all of it where it is quadratic.
+        length[seen] *= np.sqrt(wanted / rise[seen])
+    try:
+        return problem.scaled_by(length / REACH), looks, ""
+    except InputError:  # a ball, or a set of the user's own
+        between = f"{length.min():.2g} and {length.max():.2g}"
+        return (
+            problem,
+            looks,
+            f"x has entries of different size (the loss changes alike over {between}), its sets know one: scale x",
+        )
+
+
+def rises(problem: Problem, x0: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Return how much the loss changes over a length along each entry, within the sets; the larger of both ways."""
+    steps = np.diag(length)
+    around = np.concatenate([x0[None], x0 + steps, x0 - steps]).astype(problem.dtype)
+    values = losses(problem, np.asarray(problem.project(jnp.asarray(around))))
+    change = np.abs(values[1:] - values[0]).reshape(2, -1)
+    return np.max(np.where(np.isfinite(change), change, 0.0), axis=0)
+
+
 def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, float, int]:
     """Return the first smoothing, the slope of the loss over such distances, the loss at the start, and how many were computed.
 
@@ -99,7 +142,8 @@ def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, fl
     x0, n = np.asarray(problem.x0, float), problem.dim
     noise = rng.standard_normal((PROBES, n))
     rays = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    smoothing = REACH * (math.sqrt(n) + float(np.linalg.norm(x0)))
+    size = math.sqrt(n) + (0.0 if problem.layout.scale else float(np.linalg.norm(x0)))  # units are those of a change, not of x
+    smoothing = REACH * size
     for times in range(1, WIDENINGS + 1):
         around = np.concatenate([x0[None], x0 + smoothing * rays, x0 - smoothing * rays]).astype(problem.dtype)
         points = np.asarray(problem.project(jnp.asarray(around)))

@@ -135,13 +135,15 @@ def _result(
     interrupted: bool = False,
 ) -> Result:  # fmt: skip
     setup, best = search.setup, search.best
-    unravel, last = problem.layout.unravel, best.method or setup.method
-    [y] = problem.lower_solutions(np.asarray(best.x)[None])
+    unravel, last = setup.problem.layout.unravel, best.method or setup.method
+    [y] = setup.problem.lower_solutions(np.asarray(best.x)[None])
     spec: dict[str, Any] = {
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],
         "call": call(search),
     }  # fmt: skip
+    if setup.problem.layout.scale is not None:
+        spec["scale"] = list(setup.problem.layout.scale)
     if certificates is not None:
         spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
                                "smoothing": certificates[1].smoothing}  # fmt: skip
@@ -157,16 +159,19 @@ def call(search: Search) -> str:
         return ""
     shown = {name: getattr(best.method, name) for name in ("stepsize", "smoothing", "moreau", "batch_size", "oracle")}
     fields = ", ".join(f"{name}={float(v):.6g}" if isinstance(v, float) else f"{name}={v!r}" for name, v in shown.items())
+    units = "" if search.setup.problem.layout.scale is None else ".scaled_by(np.array(result.spec['scale']))"
     return (
-        f"fz.run(fz.{type(best.method).__name__}({fields}), problem.moved_to(np.array(result.spec['start'])), {best.rounds}, "
-        f"key={best.key})"
+        f"fz.run(fz.{type(best.method).__name__}({fields}), problem{units}.moved_to(np.array(result.spec['start'])), "
+        f"{best.rounds}, key={best.key})"
     )
 
 
 def _what_was_done(search: Search) -> list[str]:
     method, setup = search.setup.method, search.setup
     how = f"{type(method).__name__} by {method.oracle}, {search.stages} stages of {LANES} step sizes"
-    found = [f"{how}, smoothing from {short(setup.smoothing)} to {short(search.smoothing)}"]
+    units = setup.problem.layout.scale
+    scaled = "" if units is None else f", x in units from {short(min(units))} to {short(max(units))}"
+    found = [f"{how}, smoothing from {short(setup.smoothing)} to {short(search.smoothing)}{scaled}"]
     if search.best.method is None:
         return [*found, "nothing that was tried is better than the start, which is returned"]
     return [*found, f"the last gain came from {call(search)}"]
@@ -185,6 +190,8 @@ def _how_good(certificates: Certificates | None) -> list[str]:
 def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
     if interrupted:
         return ["it was interrupted"]
+    if search.setup.caveat:
+        return [search.setup.caveat]
     if not search.exhausted:
         return ["time was up: more seconds would help"]
     if certificates is None:
