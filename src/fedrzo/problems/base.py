@@ -218,8 +218,8 @@ class Problem(Questions):
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
         point = self.with_lower(x)
-        row = {"loss": mean_loss(self, *point), "feasibility": self.worst_distance(point[0])}
-        return row | self.on_test(*point)
+        row = {"loss": mean_loss(self.bare, *point), "feasibility": self.worst_distance(point[0])}
+        return row | self.on_test(*point) | self.violation(*point)
 
 
 @jax.jit

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrzo import vi
 from fedrzo.errors import InputError, warn
-from fedrzo.problems.base import INSIDE, Problem
+from fedrzo.problems.base import INSIDE
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import check_sign, lower_level
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data
@@ -44,13 +44,15 @@ class Bilevel(WithLowerLoss):
         weights: `"uniform"` or `"samples"`, for both levels.
         test: optional batch; `test_loss` is then monitored.
         metrics: optional, `{name: metric(x, y, test)}`.
+        coupling: upper constraints that involve y, `coupling(x, y) -> numbers`, each of which is to be at most 0.
+        penalty: what breaking them by one costs; a larger one where a result still breaks them. `fz.solve` finds one.
         domain: a set outside of which the losses are not defined, such as where a logarithm is; they are evaluated at the
             projection of x onto it, and x has to keep to it.
         scale: units of x, one positive number for each entry; directions and steps are longer in those with larger ones.
         name: how the problem is called in tables.
     """
 
-    arrays = (*Problem.arrays, "lower_data", "y0", "lower_set", "lower_domain")
+    arrays = (*WithLowerLoss.arrays, "lower_data")
     theorem = "bilevel"
     usual = "FedRZObl"
     lower_solved_by = BY_SERVER
@@ -75,6 +77,8 @@ class Bilevel(WithLowerLoss):
         weights: str = "uniform",
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
+        coupling: Callable | None = None,
+        penalty: float = 1.0,
         domain: Any = None,
         scale: PyTree = None,
         name: str | None = None,
@@ -89,6 +93,7 @@ class Bilevel(WithLowerLoss):
                 f"lower_data: found {self.lower_data.clients} clients, data has {self.data.clients}; give one entry each"
             )
         self._set_lower(y0, lower_constraint, modulus, smoothness)
+        self._set_coupling(coupling, penalty)
 
     @property
     def stated(self) -> tuple[Stated, ...]:
@@ -141,6 +146,7 @@ class Bilevel(WithLowerLoss):
     def try_losses(self) -> float:
         """Try both losses, and what else was given with them, before the first round."""
         value = super().try_losses()
+        self.check_coupling(*self.trees(self.start, self.start_below))
         if self.lower_descent is not None:
             check_descent(self, self.lower_descent)
         self.check_curvature()

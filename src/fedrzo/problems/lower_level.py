@@ -10,18 +10,18 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.errors import InputError
-from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.coupling import Coupled
 from fedrzo.problems.inputs import Data, Loss, PyTree, flat_set, flat_start, lower_constant, one_sample
 from fedrzo.problems.questions import Stated
 from fedrzo.support.arguments import call_user
 from fedrzo.support.pytrees import Layout
 
 
-class Hierarchical(Problem):
+class Hierarchical(Coupled):
     """What problems with a lower level share: y, its sets, and the constants of the lower level."""
 
-    arrays = (*Problem.arrays, "y0", "lower_set", "lower_domain")
+    arrays = (*Coupled.arrays, "y0", "lower_set", "lower_domain")
 
     def _set_lower(
         self,

@@ -55,6 +55,26 @@ class Questions:
     domain: Any = None  # a flat set outside of which the losses are not defined
     lower_domain: Any = None  # likewise, for the lower level alone
 
+    penalty: Any = 0.0  # what breaking coupling constraints by one costs
+
+    def penalised(self, penalty: float) -> Self:
+        """Return this problem with another penalty; it has none."""
+        return self
+
+    @property
+    def coupled(self) -> bool:
+        """Whether there are upper constraints that involve y."""
+        return False
+
+    def violation(self, *point: Any) -> dict[str, jax.Array]:
+        """Return by how much such constraints are broken, as a column; none where there are none."""
+        return {}
+
+    @property
+    def bare(self) -> Self:
+        """This problem as its loss is monitored."""
+        return self
+
     @property
     def hierarchical(self) -> bool:
         """Whether there is a lower level."""
