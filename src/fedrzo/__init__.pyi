@@ -46,8 +46,8 @@ from .methods import SimFBO as SimFBO
 from .methods import State as State
 from .methods import method as method
 from .problems.bilevel import Bilevel as Bilevel
-from .problems.bilevel import Minimax as Minimax
 from .problems.black_box import blackbox as blackbox
+from .problems.minimax import Minimax as Minimax
 from .problems.nonsmooth import Nonsmooth as Nonsmooth
 from .problems.two_stage import TwoStage as TwoStage
 from .results import plots as plots

@@ -16,8 +16,8 @@ from fedrzo.errors import InputError
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, batch, checked, method
-from fedrzo.problems.bilevel import Minimax
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.minimax import Minimax
 from fedrzo.support.numbers import Schedule, constant, count, positive
 
 

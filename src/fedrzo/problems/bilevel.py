@@ -1,4 +1,4 @@
-"""Problems with a lower-level optimisation: `Bilevel` and `Minimax`."""
+"""Problems with a lower-level optimisation: the class `Bilevel`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -13,10 +13,11 @@ from fedrzo.problems.base import INSIDE
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import check_sign, lower_level
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data
-from fedrzo.problems.lower_level import LowerLevel, Negative, WithLowerLoss, check_descent
+from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss, check_descent
 from fedrzo.problems.minimise import minimise, numeric_gradient
 from fedrzo.problems.monitor import mean_gradient, mean_loss
 from fedrzo.problems.questions import BY_SERVER, Stated
+from fedrzo.sets.multipliers import multipliers
 from fedrzo.support.arguments import check_function, checked_signature
 from fedrzo.support.pytrees import replaced
 
@@ -122,6 +123,14 @@ class Bilevel(WithLowerLoss):
             found = np.asarray(_solve_lower(self, jnp.asarray(points, float)))
         return [self.lower_layout.unravel(y) for y in found]
 
+    def lower_multipliers(self, x: PyTree) -> dict[str, np.ndarray] | None:
+        """Return the multipliers of Y(x)'s constraints at the accurate lower-level solution; see `fedrzo.sets.multipliers`."""
+        if not self.lower_constrained:
+            return None
+        with self.precision():
+            found = _multipliers(self, jnp.asarray(self.layout.ravel(x), float))
+        return None if found is None else {name: np.asarray(each) for name, each in found.items()}
+
     def solve_lower(self, x: jax.Array) -> jax.Array:
         """Return an accurate lower-level solution at a flat x, as a flat vector."""
         level = self.lower_level(x)
@@ -195,48 +204,14 @@ def _solve_lower(problem: Bilevel, points: jax.Array) -> jax.Array:
 
 
 @jax.jit
+def _multipliers(problem: Bilevel, x: jax.Array) -> dict[str, jax.Array] | None:
+    level, y = problem.lower_level(x), problem.solve_lower(x)
+    return multipliers(problem.lower_set_at(problem.into_domain(x)), y, mean_gradient(level, y))
+
+
+@jax.jit
 def _nearest_below(problem: Bilevel, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return y0 projected onto Y(x), and by how much that still breaks a constraint."""
     level = problem.lower_level(x)
     y = level.sets.project(0, problem.start_below)
     return y, level.sets.violation(0, y)
-
-
-class Minimax(Bilevel):
-    """Minimise over x the maximum over y in Y(x) of the mean loss: the bilevel problem whose lower loss is minus the upper.
-
-    Args: as for `Bilevel`; `modulus` is the strong concavity in y.
-    """
-
-    zero_sum = True
-    convexity = ("loss", "concave")
-
-    @checked_signature()
-    def __init__(
-        self,
-        loss: Loss,
-        data: Data,
-        x0: PyTree,
-        y0: PyTree,
-        constraint: Any = None,
-        lower_constraint: Any = None,
-        lower_domain: Any = None,
-        modulus: float | None = None,
-        smoothness: float | None = None,
-        *,
-        weights: str = "uniform",
-        test: PyTree = None,
-        metrics: Mapping[str, Callable] | None = None,
-        domain: Any = None,
-        scale: PyTree = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            loss, Negative(check_function(loss, "loss")), data, x0, y0, constraint, None, lower_constraint, lower_domain,
-            modulus, smoothness, weights=weights, test=test, metrics=metrics, domain=domain, scale=scale, name=name,
-        )  # fmt: skip
-
-    @property
-    def stated(self) -> tuple[Stated, ...]:
-        """The one loss of both levels."""
-        return super().stated[:1]

@@ -12,7 +12,7 @@ import tomli_w
 from fedrzo.engines.messages.receive import Event
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
-from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.results import plots, text
 from fedrzo.results.figure import bytes_unit
 from fedrzo.results.history import History
@@ -99,6 +99,18 @@ class Result:
         if self.problem is None or self.problem.lower_solved_by != BY_CLIENTS:
             raise InputError("lower: only the result of a run on a TwoStage problem has it, not one that was loaded")
         return self.problem.lower(self.x, xi)
+
+    @property
+    def multipliers(self) -> dict[str, np.ndarray] | None:
+        """The multipliers of Y(x)'s constraints at x, of a bilevel problem; None where Y is not polyhedral.
+
+        Of a box, `lower` and `upper`; else `inequalities` and `equations`, in the order of its rows.
+        """
+        if self.problem is None or self.problem.lower_solved_by != BY_SERVER:
+            raise InputError(
+                "multipliers: only the result of a run on a Bilevel or Minimax problem has them, not one that was loaded"
+            )
+        return self.problem.lower_multipliers(self.x)
 
     def __repr__(self) -> str:
         facts = _facts(self)

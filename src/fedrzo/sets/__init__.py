@@ -12,6 +12,7 @@ from fedrzo.sets.combined import Intersection, Product, flatten_set
 from fedrzo.sets.common import Blocks
 from fedrzo.sets.family import Public, SetFamily, stack_sets
 from fedrzo.sets.polyhedral import Affine, Halfspace, Polyhedron
+from fedrzo.sets.sublevel import Sublevel
 
 __all__ = [
     "Affine",
@@ -27,6 +28,7 @@ __all__ = [
     "Set",
     "SetFamily",
     "Simplex",
+    "Sublevel",
     "flatten_set",
     "promise",
     "stack_sets",

@@ -17,6 +17,7 @@ from fedrzo.sets.common import Blocks, Many, nearest_common, tightest
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.empty import refuse_empty
 from fedrzo.sets.polyhedral import Given, Halfspace, Linear
+from fedrzo.sets.sublevel import Sublevel, beyond_ball
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class SetFamily(Pytree):
 
     def doubt(self, x: Array) -> Array:
         """Return the largest error that the clients' own projections of `x` may have, in units of what is promised."""
-        if not any(isinstance(part, Intersection | Blocks | Linear) for part in self.groups):
+        if not any(isinstance(part, Intersection | Blocks | Linear | Sublevel) for part in self.groups):
             return jnp.zeros((), x.dtype)
 
         def one(i: Array) -> Array:
@@ -190,6 +191,10 @@ def _in_units(member: Set, units: np.ndarray) -> Set:
         return Blocks(tuple(_in_units(part, own) for part, own in parts), member.sizes)
     if np.ptp(units) == 0 and isinstance(member, Ball):
         return Ball(member.center / units[0], member.radius / units[0])
+    if isinstance(member, Ball):
+        return Sublevel(beyond_ball, np.broadcast_to(member.center, units.shape), member.radius, units=units)
+    if isinstance(member, Sublevel):
+        return Sublevel(member.g, *member.parameters, units=units if member.units is None else member.units * units)
     if member._row_count(units.size) is None:
         raise InputError(
             f"scale: found entries from {units.min():.3g} to {units.max():.3g} for {type(member).__name__}, whose projection is "

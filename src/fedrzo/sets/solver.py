@@ -105,21 +105,21 @@ def least_multipliers(B: Array, sharpness: Any = 0) -> Callable[[Array], Array]:
 @jax.custom_jvp
 def least_move(A: Array, q: Array, tight: Array | None = None) -> Array:
     """Return the shortest d with `A d <= q`; the rows of A have unit norm or are zero. `tight` is 1 for rows tried as active."""
-    return _least_move(A, q, tight)[0]
+    return shortest_move(A, q, tight)[0]
 
 
 @least_move.defjvp
 def _least_move_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     # d = -A'u on the active rows, where A d = q: differentiate both, with the active rows held fixed.
     (A, q, tight), (dA, dq, _) = primals, tangents
-    d, multipliers, active = _least_move(A, q, tight)
+    d, multipliers, active = shortest_move(A, q, tight)
     held = jnp.where(active[:, None], A, 0)
     drift = -(dA.T @ multipliers)
     gap = jnp.where(active, A @ drift + dA @ d - dq, 0)
     return d, drift - held.T @ least_multipliers(held)(gap)
 
 
-def _least_move(A: Array, q: Array, tight: Array | None) -> tuple[Array, Array, Array]:
+def shortest_move(A: Array, q: Array, tight: Array | None) -> tuple[Array, Array, Array]:
     """Return the move, the multipliers and the active rows."""
     worst = jnp.max(-q)
     inside = worst <= 0

@@ -136,14 +136,15 @@ def in_units(problem: Problem) -> tuple[Problem, int, str]:
     x0, times = np.asarray(problem.x0, float), 0
     wanted, length = None, REACH * (1 + np.abs(x0))
     for _ in range(SWEEPS):
-        rise = rises(problem, x0, length)
+        rise, room = rises(problem, x0, length)
         times += 2 * n + 1
         seen = rise > 0
         if not seen.any() or (wanted is None and rise[seen].max() < APART * rise[seen].min()):
             return problem, times, ""
         wanted = np.median(rise[seen]) if wanted is None else wanted
         # Half of the way, in digits, where the loss is linear; all of it where it is quadratic.
-        length[seen] *= np.sqrt(wanted / rise[seen])
+        # But no farther than sets leave room for.
+        length[seen] = np.where(room < length / 2, room, length * np.sqrt(wanted / np.where(seen, rise, wanted)))[seen]
     try:
         return problem.scaled_by(length / REACH), times, ""
     except InputError:  # a ball, or a set of the user's own
@@ -152,13 +153,15 @@ def in_units(problem: Problem) -> tuple[Problem, int, str]:
         return problem, times, caveat
 
 
-def rises(problem: Problem, x0: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Return how much the loss changes over a length along each entry, within the sets; the larger of both ways."""
+def rises(problem: Problem, x0: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how much the loss changes over a length along each entry, and how far sets let x go; the larger of both ways."""
     steps = np.diag(length)
     around = np.concatenate([x0[None], x0 + steps, x0 - steps]).astype(problem.dtype)
-    values = losses(problem, np.asarray(problem.project(jnp.asarray(around))))
-    change = np.abs(values[1:] - values[0]).reshape(2, -1)
-    return np.max(np.where(np.isfinite(change), change, 0.0), axis=0)
+    points = np.asarray(problem.project(jnp.asarray(around)))
+    values = losses(problem, points)
+    change, way = np.abs(values[1:] - values[0]), np.linalg.norm(points[1:] - points[0], axis=1)
+    rise, room = (np.max(np.where(np.isfinite(change), each, 0.0).reshape(2, -1), axis=0) for each in (change, way))
+    return rise, room
 
 
 def scales(problem: Problem, seed: int) -> Scales:

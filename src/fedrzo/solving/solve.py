@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedrzo import engines
@@ -139,6 +140,7 @@ def _result(
     setup, best = search.setup, search.best
     unravel, last = setup.problem.layout.unravel, best.method or setup.method
     [y] = setup.problem.lower_solutions(np.asarray(best.x)[None])
+    setup.problem.project(jnp.asarray(best.x))  # which warns where it cannot be trusted
     spec: dict[str, Any] = {
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],

@@ -7,6 +7,7 @@ that is a descent. All stages are one compiled program, since steps, smoothings 
 import dataclasses
 import math
 import time
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -222,7 +223,9 @@ class Search:
         problem, begun = self.setup.problem, time.perf_counter()
         there = np.array([end is not None and bool(np.all(np.isfinite(end))) for end in ends])
         points = np.stack([end if good else self.here.feasible for end, good in zip(ends, there, strict=True)])
-        feasible = np.asarray(problem.project(jnp.asarray(points)))
+        with warnings.catch_warnings():  # of where runs that were lost end; the result's own projection is looked at last
+            warnings.simplefilter("ignore")
+            feasible = np.asarray(problem.project(jnp.asarray(points)))
         values, broken = looks(problem, feasible)
         values = values + problem.penalty * broken
         self.cost = self.cost.plus(evaluations=len(ends) * judged_on(problem))

@@ -18,7 +18,7 @@ from fedrzo import data as datasets
 from fedrzo import sets
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
-from fedrzo.problems.bilevel import Minimax
+from fedrzo.problems.minimax import Minimax
 from fedrzo.zoo.relu import Parameters, initial_network, network, sizes_of
 from fedrzo.zoo.samples import on_dataset, split_rows
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
-from fedrzo.problems.bilevel import Minimax
+from fedrzo.problems.minimax import Minimax
 from fedrzo.support.numbers import check_counts
 
 WAVE = 1.0  # amplitude of the nonconvex part of `ncsc`

@@ -18,7 +18,8 @@ import numpy as np
 
 from fedrzo.data.client_data import ClientData
 from fedrzo.methods import FedAC, FedRZObl
-from fedrzo.problems.bilevel import Bilevel, Minimax
+from fedrzo.problems.bilevel import Bilevel
+from fedrzo.problems.minimax import Minimax
 from fedrzo.sets import Ball, Box, Halfspace, Intersection, Polyhedron, Set, Simplex
 from fedrzo.zoo.mpecs import NO_START, Entry
 
