@@ -26,7 +26,7 @@ OUTSIDE = 20.0
 # above it may outweigh what the difference measures. Bounds are often loose by a factor of a few, and errors at x+v and x-v
 # mostly alike, so that a run is stopped only where the bound is ten times that, and stays there.
 UNSOLVED = 10.0
-BROKEN = 1e-2  # of the largest violation that a run has seen: what is more at its end is warned of
+BROKEN = 0.1  # of the largest violation that a run has seen: what is more at its end is warned of
 NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
 DIRECTIONS = 16  # and their opposites
 
@@ -151,9 +151,9 @@ def worse_end(history: History, end: float | None, dtype: Any, constrained: bool
     )
 
 
-def far_outside(method: Method, history: History) -> str | None:
+def far_outside(method: Method, history: History, units: Any) -> str | None:
     """Say that a run ended farther outside of a set than its smoothing explains; None where it did not."""
-    distance = history.last.get("feasibility", 0.0)
+    distance = 0.0 if units else history.last.get("feasibility", 0.0)  # which is not in units of x, as the smoothing is
     ratio = 2 * distance / method.longest_step(constrained=True)  # zero where a method has no Moreau term
     if not OUTSIDE < ratio < math.inf:
         return None

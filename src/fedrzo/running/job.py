@@ -191,7 +191,8 @@ class Job:
     def _doubts(self, i: int, x: np.ndarray) -> list[str]:
         """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
         method, history = self.case.methods[i], self.histories[i]
-        found = [far_outside(method, history), inaccurate_end(method, history), broken(history)]
+        outside = far_outside(method, history, self.case.problem.layout.scale)
+        found = [outside, inaccurate_end(method, history), broken(history)]
         if self.single and self.session.data_at_hand and self.session.round > 0:
             found.append(method.doubt(self.session.problem, x, self.session.round))
         return [text for text in found if text is not None]

@@ -66,25 +66,25 @@ class Sublevel(Set):
         return jnp.max(jnp.maximum(values, 0) / jnp.maximum(slopes, float(jnp.finfo(x.dtype).tiny) ** 0.5), initial=0)
 
     def _project(self, x: Array) -> Array:
-        return self._nearest(x)[0]
+        return _found(self, x)[0]
 
     def _nearest(self, x: Array, near: Array | None = None) -> tuple[Array, Array]:
-        found = lax.stop_gradient(self._iterate(lax.stop_gradient(x)))
-        y, u = found.y, found.multipliers
+        return _found(self, x)[0], lax.stop_gradient(self._error(*lax.stop_gradient((x, *_found(self, x)))))
+
+    def _error(self, x: Array, y: Array, u: Array) -> Array:
+        """Bound the way to the nearest point: |y - x|^2/2 + u g(y) is strongly convex, so its slope and what u g(y) lacks tell."""
         values, J = self._values(y), jax.jacobian(self._values)(y)
-        # |y - x|^2/2 + u g(y) is strongly convex in y: its slope at y and what u g(y) lacks bound how far the nearest point is.
         slope, gap = y - x + J.T @ u, jnp.maximum(-jnp.vdot(u, values), 0)
         error = jnp.sqrt(jnp.vdot(slope, slope) + 2 * gap) + missed(x, y, self._violation(y))
-        inside = jnp.all(self._values(x) <= 0)
-        d = self._newton(x, y, u, values, J)  # which vanishes, but for its derivatives
-        return jnp.where(inside, x, y + d - lax.stop_gradient(d)), lax.stop_gradient(jnp.where(inside, 0, error))
+        return jnp.where(jnp.all(self._values(x) <= 0), 0, error)
 
     def _hessian(self, y: Array, u: Array) -> Array:
         """Return the second derivative of |y - x|^2/2 + u g(y)."""
         return jnp.eye(y.size, dtype=y.dtype) + jax.hessian(lambda y: jnp.vdot(u, self._values(y)))(y)
 
-    def _newton(self, x: Array, y: Array, u: Array, values: Array, J: Array) -> Array:
-        """Return Newton's step with the constraints that have multipliers; by its derivatives the projection has its own."""
+    def _newton(self, x: Array, y: Array, u: Array) -> Array:
+        """Return Newton's step on the rows with multipliers; at y it is none, its derivatives are the projection's."""
+        values, J = self._values(y), jax.jacobian(self._values)(y)
         factor = jax.scipy.linalg.cho_factor(lax.stop_gradient(self._hessian(y, u)))
         active = (u > 0).astype(y.dtype)
         held, solve = active[:, None] * J, lambda v: jax.scipy.linalg.cho_solve(factor, v)
@@ -122,6 +122,20 @@ class Sublevel(Set):
         outside = jnp.any(self._values(x) > 0)
         first = Iterate(jnp.int32(0), x, jnp.zeros_like(self._values(x)), jnp.where(outside, jnp.inf, 0).astype(x.dtype))
         return lax.while_loop(going, step, first)
+
+
+@jax.custom_jvp
+def _found(member: Sublevel, x: Array) -> tuple[Array, Array]:
+    """Return the nearest point and its multipliers."""
+    found = member._iterate(x)
+    return found.y, found.multipliers
+
+
+@_found.defjvp
+def _found_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    y, u = _found(*primals)
+    change = jax.jvp(lambda member, x: member._newton(x, y, u), primals, tangents)[1]
+    return (y, u), (change, jnp.zeros_like(u))  # nobody asks for the multipliers' own
 
 
 def _shortest(A: Array, q: Array) -> tuple[Array, Array]:
