@@ -112,6 +112,11 @@ class Questions:
         return tuple(layout.unravel(flat) for layout, flat in zip(self.layouts.values(), point, strict=True))
 
     @property
+    def remark(self) -> str | None:
+        """What every result of this problem is to say."""
+        return None if self.domain is None else "outside of its domain the loss is that of the nearest point inside"
+
+    @property
     def domains(self) -> tuple[Any, ...]:
         """The sets that x has to keep to whoever asks, since the problem is not defined outside."""
         return tuple(domain for domain in (self.domain, self.lower_domain) if domain is not None)

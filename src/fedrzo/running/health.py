@@ -40,10 +40,11 @@ def warn_of_long_steps(methods: Sequence[Method], problem: Problem, rounds: int)
     if not found:
         return
     argument, length, limit, when = max(found, key=lambda step: step[1] / step[2])
+    name = _pulled_by(methods[0]) if argument == "stepsize" else "smoothing"
     warn(
-        f"{argument}: found {length:.4g}{when}, {2 * length / limit:.3g} times the smoothing, where there are sets: a step from "
+        f"{argument}: found {length:.4g}{when}, {2 * length / limit:.3g} times the {name}, where there are sets: a step from "
         f"outside of one leads {2 * length / limit - 1:.3g} times as far past its edge, so that x may never settle, or be lost; "
-        f"pass at most twice the smoothing, {limit:.4g}, or a larger smoothing"
+        f"pass at most twice the {name}, {limit:.4g}, or a larger {name}"
     )
 
 
@@ -72,6 +73,11 @@ def _values(schedule: Any, rounds: int) -> np.ndarray:
     if not callable(schedule):
         return np.array([float(schedule)])
     return np.asarray(jax.vmap(lambda r: jnp.asarray(schedule(r)))(jnp.arange(rounds)), float)
+
+
+def _pulled_by(method: Method) -> str:
+    """Return the name of the number that a set's pull is made with."""
+    return "smoothing" if getattr(method, "moreau", None) is None else "moreau"
 
 
 def failure(method: Method, session: Session) -> str | None:
@@ -157,10 +163,11 @@ def far_outside(method: Method, history: History, units: Any) -> str | None:
     ratio = 2 * distance / method.longest_step(constrained=True)  # zero where a method has no Moreau term
     if not OUTSIDE < ratio < math.inf:
         return None
+    name = _pulled_by(method)
     return (
-        f"feasibility: x ended {distance:.3g} outside of a client's set, {ratio:.3g} times the smoothing; x comes to rest where "
-        f"that distance is the smoothing times the slope of the loss: divide the loss by about {ratio:.2g}, or use a smaller "
-        "smoothing, with a stepsize of at most twice that"
+        f"feasibility: x ended {distance:.3g} outside of a client's set, {ratio:.3g} times the {name}; x comes to rest where "
+        f"that distance is the {name} times the slope of the loss: divide the loss by about {ratio:.2g}, or use a smaller "
+        f"{name}, with a stepsize of at most twice that"
     )
 
 

@@ -224,8 +224,7 @@ class Job:
 
     def results(self, engine: str) -> list[Result]:
         """Return one result per run."""
-        problem = self.case.problem
-        unravel = problem.layout.unravel
+        problem, unravel = self.case.problem, self.case.problem.layout.unravel
         events = [list(event) for event in self.session.events]
         first, *later = self.round_seconds or [0.0]
         compiling = max(0.0, first - float(np.median(later))) if later else first
@@ -240,7 +239,7 @@ class Job:
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
                        self.histories[i], spec, compiling, lower[i], losses[i], problem,
-                       tuple(filter(None, (worse, *self.doubts))))
+                       tuple(filter(None, (worse, *self.doubts, problem.remark))))
             )  # fmt: skip
         return found
 

@@ -72,7 +72,7 @@ class Sublevel(Set):
         return _found(self, x)[0], lax.stop_gradient(self._error(*lax.stop_gradient((x, *_found(self, x)))))
 
     def _error(self, x: Array, y: Array, u: Array) -> Array:
-        """Bound the way to the nearest point: |y - x|^2/2 + u g(y) is strongly convex, so its slope and what u g(y) lacks tell."""
+        """Bound the way to the nearest point: |y - x|^2/2 + u g(y) is strongly convex: its slope and what u g(y) lacks tell."""
         values, J = self._values(y), jax.jacobian(self._values)(y)
         slope, gap = y - x + J.T @ u, jnp.maximum(-jnp.vdot(u, values), 0)
         error = jnp.sqrt(jnp.vdot(slope, slope) + 2 * gap) + missed(x, y, self._violation(y))

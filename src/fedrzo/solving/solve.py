@@ -151,7 +151,13 @@ def _result(
     if certificates is not None:
         spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
                                "smoothing": certificates[1].smoothing}  # fmt: skip
-    notes = (*_what_was_done(search), *_how_good(search, certificates), *_what_would_help(search, certificates, interrupted))
+    remark = () if problem.remark is None else (problem.remark,)
+    notes = (
+        *_what_was_done(search),
+        *remark,
+        *_how_good(search, certificates),
+        *_what_would_help(search, certificates, interrupted),
+    )
     return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y,
                   search.objective, problem, notes)  # fmt: skip
 
