@@ -47,7 +47,7 @@ class Plain:
             zero_sum = isinstance(problem, fz.Minimax)
             lower = (lambda x, y: -self._loss(x, y)) if zero_sum else (lambda x, y: sum(problem.lower_fn.terms(x, y)))
             self._loss, field = lambda x, y: sum(problem.loss_fn.terms(x, y)), jax.grad(lower, 1)
-        self._field, self._bend = field, jax.jacfwd(field, 1)
+        self._field, self._bend = jax.jit(field), jax.jit(jax.jacfwd(field, 1))
         self._set = lambda x: problem.lower_set_at(x, *scenario)
 
     def loss(self, x, y):

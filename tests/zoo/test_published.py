@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from lower_levels import Plain, quadratic, rows
 
 import fedrzo as fz
 from fedrzo.paper import published as experiment
 from fedrzo.paper.published import solve
 from fedrzo.paper.reproduction import Reproduction
 from fedrzo.zoo import published
+from lower_levels import Plain, quadratic, rows
 
 ENTRIES = published.ENTRIES
 CURVED = ("outrata31", "outrata31-vi", "Colson2002BIPA3", *(name for name in ENTRIES if name.startswith("gnash")))

@@ -71,7 +71,8 @@ def _portfolio(number: int) -> Entry:
 
 ENTRIES = by_name(
     _entry(
-        "outrata31", "Outrata 1994: y in a ball and a half-plane that both move with x", 3.2077, ([4.060406], [2.682244, 1.487147]),
+        "outrata31", "Outrata 1994: y in a ball and a half-plane that both move with x", 3.2077,
+        ([4.060406], [2.682244, 1.487147]),
         lambda x, y: (0.5 * (y[0] - 3) ** 2, 0.5 * (y[1] - 4) ** 2),
         lambda x, y: (
             (0.5 + 0.1 * x[0]) * y[0] ** 2, (0.5 + 0.05 * x[0]) * y[1] ** 2, -(3 + 1.333 * x[0]) * y[0], -x[0] * y[1]
