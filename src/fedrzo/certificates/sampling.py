@@ -23,8 +23,8 @@ from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, lower_level
 from fedrzo.problems.questions import BY_CLIENTS
-from fedrzo.problems.two_stage import check_solver
 from fedrzo.support.numbers import constant, whole
+from fedrzo.vi.base import check_solver
 
 DRAWN = 64  # samples per loss value where they are drawn on demand
 ACCURATE = 1e-16  # by what factor the lower level's first error is brought down

@@ -15,7 +15,7 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
-from fedrzo.problems.base import Problem, set_family
+from fedrzo.problems.base import Problem
 from fedrzo.running.problem_file import UserFile
 from fedrzo.support.pytrees import traced
 
@@ -125,7 +125,7 @@ def _sets(file: UserFile, settings: Settings | None) -> sets.SetFamily:
         return problem.sets if own is None else sets.stack_sets([sets.Reals()])
     with file.blame():
         given = own(settings)
-    return set_family(given, problem.layout.unravel(problem.x0), 1)
+    return problem.family(given, 1)
 
 
 def weights_of(problem: Problem, samples: Sequence[int | None]) -> np.ndarray:

@@ -18,8 +18,9 @@ from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.problems.solver_trial import left_by, try_solver
-from fedrzo.problems.two_stage import TwoStage, check_solver
+from fedrzo.problems.two_stage import TwoStage
 from fedrzo.support.numbers import Schedule, constant, whole
+from fedrzo.vi.base import check_solver
 
 LONG_RUN = 1000  # iterations, at least, after which lower solutions are looked at
 FRACTION = 0.1  # of the way from y0: where more is left, y does not follow x, and the estimate does not either

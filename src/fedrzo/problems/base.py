@@ -6,6 +6,7 @@ a subclass of the one whose methods can solve it, and answers differently what d
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from fedrzo.data.client_data import CLIENTS_AT_A_TIME
 from fedrzo.errors import InputError
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.captures import notice
-from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights, flat_start, set_family
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, check_scale, client_weights, flat_set, flat_start, set_family
 from fedrzo.problems.monitor import mean_loss
 from fedrzo.problems.questions import Questions
 from fedrzo.support.arguments import check_function, kind
@@ -45,7 +46,7 @@ class Problem(Questions):
     Every subclass is a pytree: what `arrays` names is traced, all other attributes are static, so that they must be hashable.
     """
 
-    arrays: ClassVar[tuple[str, ...]] = ("data", "x0", "sets", "client_weights", "test")
+    arrays: ClassVar[tuple[str, ...]] = ("data", "x0", "sets", "client_weights", "test", "domain")
     copies = 1
     nested = False
     monitored: tuple[tuple[str, Callable], ...] = ()  # other losses to monitor
@@ -65,11 +66,17 @@ class Problem(Questions):
         test: PyTree,
         metrics: Mapping[str, Callable] | None,
         name: str | None,
+        domain: Any = None,
+        scale: PyTree = None,
+        lower_domain: Any = None,
     ) -> None:
         self.loss_fn = check_function(loss, "loss")
         self.data = check_data(data, "data")
         self.layout, self.x0 = flat_start(x0, "x0")
-        self.sets = set_family(constraint, x0, data.clients)
+        self.domain = None if domain is None else flat_set(domain, x0, "domain")
+        self.lower_domain = None if lower_domain is None else flat_set(lower_domain, x0, "lower_domain")
+        units = None if scale is None else check_scale(scale, self.layout)
+        self.sets = self.family(constraint, data.clients)
         self.weights = weights
         self.client_weights = client_weights(weights, data)
         self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
@@ -77,6 +84,8 @@ class Problem(Questions):
         if self.metrics and test is None:
             raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
         self.name = name or type(self).__name__
+        if units is not None:
+            vars(self).update(vars(self.scaled_by(units)))
 
     def check_attributes(self) -> None:
         """Refuse attributes that compiled code can neither trace nor compare: arrays that a class of the user's did not name."""
@@ -139,6 +148,25 @@ class Problem(Questions):
         """Return this problem with another starting point, a flat vector."""
         return replaced(self, x0=x0)
 
+    def family(self, constraint: Any, clients: int) -> sets.SetFamily:
+        """Read `constraint`, as the sets of so many clients; each is within the domain, and in the units of x."""
+        family = set_family(constraint, self.layout.unravel(np.asarray(self.x0)), clients)
+        for domain in self.domains:
+            family = family.within(domain)
+        return family if self.layout.scale is None else family.scaled(np.asarray(self.layout.scale))
+
+    def scaled_by(self, scale: np.ndarray) -> Self:
+        """Return this problem with a flat x in other units, one for each entry: directions and steps are longer in the larger.
+
+        Sets, losses and lower levels are the same. What has the units of x or of a gradient, such as a smoothing or a
+        certificate, is in these.
+        """
+        old = self.layout.scale
+        sets = self.sets.scaled(np.asarray(scale) if old is None else np.asarray(scale) / np.asarray(old))
+        layout = dataclasses.replace(self.layout, scale=tuple(float(unit) for unit in scale))
+        x0 = (self.layout.plain(np.asarray(self.x0)) / np.asarray(scale)).astype(self.x0.dtype)
+        return replaced(self, layout=layout, x0=x0, sets=sets)
+
     def with_data(self, data: Data, lower_data: Data) -> Self:
         """Return this problem with other data."""
         return replaced(self, data=data)
@@ -179,13 +207,19 @@ class Problem(Questions):
         if self.sets.free:
             return jnp.zeros((), x.dtype)
         clients = jnp.arange(1 if self.sets.identical else self.clients)
-        return jnp.max(jax.lax.map(lambda i: self.sets.distance(i, x), clients, batch_size=CLIENTS_AT_A_TIME))
+
+        def distance(i: Any) -> jax.Array:
+            if self.layout.scale is None:
+                return self.sets.distance(i, x)
+            return jnp.linalg.norm(self.layout.plain(x - self.sets.project(i, x)))
+
+        return jnp.max(jax.lax.map(distance, clients, batch_size=CLIENTS_AT_A_TIME))
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
         point = self.with_lower(x)
-        row = {"loss": mean_loss(self, *point), "feasibility": self.worst_distance(point[0])}
-        return row | self.on_test(*point)
+        row = {"loss": mean_loss(self.bare, *point), "feasibility": self.worst_distance(point[0])}
+        return row | self.on_test(*point) | self.violation(*point)
 
 
 @jax.jit

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrzo import vi
 from fedrzo.errors import InputError, warn
-from fedrzo.problems.base import INSIDE, Problem
+from fedrzo.problems.base import INSIDE
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import check_sign, lower_level
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data
@@ -35,7 +35,8 @@ class Bilevel(WithLowerLoss):
         constraint: a set for x, or one per client.
         lower_data: the clients' data of the lower loss; the upper data if not given.
         lower_constraint: a set for y, or a function of x that returns one.
-        lower_domain: a set on which the lower level is well behaved; it is then solved at the projection of x onto it.
+        lower_domain: a set on which the lower level is well behaved, such as that of the x for which Y(x) is not empty. It is
+            solved at the projection of x onto it, and x has to keep to it.
         modulus: mu, the strong convexity of the lower loss in y; estimated where not given.
         smoothness: L, the Lipschitz constant of its gradient; likewise.
         lower_descent: optional, a faster `lower_descent(x, y, batch, stepsize, steps)` for so many gradient steps in y on one
@@ -43,10 +44,15 @@ class Bilevel(WithLowerLoss):
         weights: `"uniform"` or `"samples"`, for both levels.
         test: optional batch; `test_loss` is then monitored.
         metrics: optional, `{name: metric(x, y, test)}`.
+        coupling: upper constraints that involve y, `coupling(x, y) -> numbers`, each of which is to be at most 0.
+        penalty: what breaking them by one costs; a larger one where a result still breaks them. `fz.solve` finds one.
+        domain: a set outside of which the losses are not defined, such as where a logarithm is; they are evaluated at the
+            projection of x onto it, and x has to keep to it.
+        scale: units of x, one positive number for each entry; directions and steps are longer in those with larger ones.
         name: how the problem is called in tables.
     """
 
-    arrays = (*Problem.arrays, "lower_data", "y0", "lower_set", "lower_domain")
+    arrays = (*WithLowerLoss.arrays, "lower_data")
     theorem = "bilevel"
     usual = "FedRZObl"
     lower_solved_by = BY_SERVER
@@ -71,9 +77,13 @@ class Bilevel(WithLowerLoss):
         weights: str = "uniform",
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
+        coupling: Callable | None = None,
+        penalty: float = 1.0,
+        domain: Any = None,
+        scale: PyTree = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
+        super().__init__(loss, data, x0, constraint, weights, test, metrics, name, domain, scale, lower_domain)
         self.lower_fn = check_function(lower, "lower")
         self.lower_blackbox = is_blackbox(lower)
         self.lower_descent = None if lower_descent is None else check_function(lower_descent, "lower_descent")
@@ -82,7 +92,8 @@ class Bilevel(WithLowerLoss):
             raise InputError(
                 f"lower_data: found {self.lower_data.clients} clients, data has {self.data.clients}; give one entry each"
             )
-        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+        self._set_lower(y0, lower_constraint, modulus, smoothness)
+        self._set_coupling(coupling, penalty)
 
     @property
     def stated(self) -> tuple[Stated, ...]:
@@ -135,6 +146,7 @@ class Bilevel(WithLowerLoss):
     def try_losses(self) -> float:
         """Try both losses, and what else was given with them, before the first round."""
         value = super().try_losses()
+        self.check_coupling(*self.trees(self.start, self.start_below))
         if self.lower_descent is not None:
             check_descent(self, self.lower_descent)
         self.check_curvature()
@@ -215,11 +227,13 @@ class Minimax(Bilevel):
         weights: str = "uniform",
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
+        domain: Any = None,
+        scale: PyTree = None,
         name: str | None = None,
     ) -> None:
         super().__init__(
             loss, Negative(check_function(loss, "loss")), data, x0, y0, constraint, None, lower_constraint, lower_domain,
-            modulus, smoothness, weights=weights, test=test, metrics=metrics, name=name,
+            modulus, smoothness, weights=weights, test=test, metrics=metrics, domain=domain, scale=scale, name=name,
         )  # fmt: skip
 
     @property

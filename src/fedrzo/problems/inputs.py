@@ -72,6 +72,21 @@ def flat_start(start: PyTree, argument: str) -> tuple[Layout, np.ndarray]:
     return layout, layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, argument), start))
 
 
+def check_scale(scale: PyTree, layout: Layout) -> np.ndarray:
+    """Return units of x, a pytree like x0 or one array for all of its entries, as a flat vector."""
+    try:
+        leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(scale)]
+    except (TypeError, ValueError):
+        raise InputError(f"scale: found {describe(scale)[3:]}; pass positive numbers, one for each entry of x0") from None
+    flat = np.concatenate([leaf.ravel() for leaf in leaves]) if leaves else np.zeros(0)
+    if flat.size != layout.size:
+        raise InputError(f"scale: found {flat.size} numbers, x0 has {layout.size}; pass one for each entry, in a tree like x0")
+    if not np.all(np.isfinite(flat) & (flat > 0)):
+        bad = float(flat[~(np.isfinite(flat) & (flat > 0))][0])
+        raise InputError(f"scale: found {bad:g}; pass positive numbers, the size that a change of each entry has")
+    return flat
+
+
 def check_data(data: Any, argument: str) -> Data:
     """Return clients' data, or say what was found in its place."""
     if not isinstance(data, ClientData | Sampler):

@@ -10,24 +10,23 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.errors import InputError
-from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.coupling import Coupled
 from fedrzo.problems.inputs import Data, Loss, PyTree, flat_set, flat_start, lower_constant, one_sample
 from fedrzo.problems.questions import Stated
 from fedrzo.support.arguments import call_user
 from fedrzo.support.pytrees import Layout
 
 
-class Hierarchical(Problem):
+class Hierarchical(Coupled):
     """What problems with a lower level share: y, its sets, and the constants of the lower level."""
 
-    arrays = (*Problem.arrays, "y0", "lower_set", "lower_domain")
+    arrays = (*Coupled.arrays, "y0", "lower_set", "lower_domain")
 
     def _set_lower(
         self,
         y0: PyTree,
         lower_constraint: Any,
-        lower_domain: Any,
         modulus: float | None,
         smoothness: float | None,
     ) -> None:
@@ -37,12 +36,10 @@ class Hierarchical(Problem):
                 f"lower_constraint: found the class {lower_constraint.__name__}; pass a set, such as fz.sets.Box(-1, 1)"
             )
         self.lower_set_fn = lower_constraint if callable(lower_constraint) else None
-        self.lower_set = self.lower_domain = None
+        self.lower_set = None
         self.lower_constrained = lower_constraint is not None
         if self.lower_constrained and self.lower_set_fn is None:
             self.lower_set = flat_set(lower_constraint, y0, "lower_constraint")
-        if lower_domain is not None:
-            self.lower_domain = flat_set(lower_domain, self.layout.unravel(self.x0), "lower_domain")
         mu, L = self.given = lower_constant(modulus, "modulus"), lower_constant(smoothness, "smoothness")
         if mu is not None and L is not None and mu > L:
             raise InputError(
@@ -101,7 +98,7 @@ class Hierarchical(Problem):
 
     def into_domain(self, x: jax.Array) -> jax.Array:
         """Return the point at which the lower level is solved for x: its projection onto `lower_domain`, if one is given."""
-        return x if self.lower_domain is None else self.lower_domain.project(x)
+        return x if self.lower_domain is None else self.onto(self.lower_domain, x)
 
 
 class WithLowerLoss(Hierarchical):

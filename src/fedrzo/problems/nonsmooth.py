@@ -32,6 +32,9 @@ class Nonsmooth(Problem):
         metrics: optional, `{name: metric(x, test)}`, monitored too.
         monitored: optional, `{name: loss(x, batch)}`: other losses to monitor over all data, such as the nonsmooth one where
             a smooth surrogate is minimised.
+        domain: a set outside of which the loss is not defined, such as where a logarithm is; it is evaluated at the
+            projection of x onto it, and x has to keep to it.
+        scale: units of x, one positive number for each entry; directions and steps are longer in those with larger ones.
         name: how the problem is called in tables.
     """
 
@@ -48,15 +51,17 @@ class Nonsmooth(Problem):
         test: PyTree = None,
         metrics: Mapping[str, Callable] | None = None,
         monitored: Mapping[str, Loss] | None = None,
+        domain: Any = None,
+        scale: PyTree = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(loss, data, x0, constraint, weights, test, metrics, name)
+        super().__init__(loss, data, x0, constraint, weights, test, metrics, name, domain, scale)
         self.pair_fn = None if pair is None else check_function(pair, "pair")
         self.monitored = columns(monitored, "monitored", self.metrics)
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:
         """Return value(x+v) - value(x-v), by the user's own `pair` where there is one."""
-        if self.pair_fn is None or (isinstance(batch, Whole) and not is_blackbox(self.pair_fn)):
+        if self.pair_fn is None or self.domain is not None or (isinstance(batch, Whole) and not is_blackbox(self.pair_fn)):
             return super().pair(x, v, batch)
         return self.pair_fn(self.layout.unravel(x), self.layout.unravel(v), batch)
 
@@ -64,7 +69,7 @@ class Nonsmooth(Problem):
         """Try the loss, the other monitored ones and `pair` at x0, before the first round."""
         value, sample = super().try_losses(), one_sample(self.data)
         for name, function in self.monitored:
-            check_loss(function, f"monitored: {name}", f"{name}(x, batch)", self.layout.unravel(self.start), sample)
+            check_loss(function, f"monitored: {name}", f"{name}(x, batch)", *self.trees(self.start), sample)
         if self.pair_fn is not None:
             self._check_pair(self.pair_fn, sample)
         return value
@@ -83,7 +88,7 @@ class Nonsmooth(Problem):
 
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x."""
-        row, point = super().evaluate(x), self.layout.unravel(x)
+        row, [point] = super().evaluate(x), self.trees(x)
         for name, loss in self.monitored:
             row[name] = mean(self, functools.partial(loss, point), is_blackbox(loss))
         return row

@@ -52,6 +52,28 @@ class Questions:
     given: tuple[float | None, float | None] = None, None  # the lower level's mu and L, from the user
     lower_constrained = False  # whether there are constraints on y
     lower_blackbox = False  # whether the lower loss has no gradients
+    domain: Any = None  # a flat set outside of which the losses are not defined
+    lower_domain: Any = None  # likewise, for the lower level alone
+
+    penalty: Any = 0.0  # what breaking coupling constraints by one costs
+
+    def penalised(self, penalty: float) -> Self:
+        """Return this problem with another penalty; it has none."""
+        return self
+
+    @property
+    def coupled(self) -> bool:
+        """Whether there are upper constraints that involve y."""
+        return False
+
+    def violation(self, *point: Any) -> dict[str, jax.Array]:
+        """Return by how much such constraints are broken, as a column; none where there are none."""
+        return {}
+
+    @property
+    def bare(self) -> Self:
+        """This problem as its loss is monitored."""
+        return self
 
     @property
     def hierarchical(self) -> bool:
@@ -85,7 +107,19 @@ class Questions:
 
     def trees(self, *point: Any) -> tuple[PyTree, ...]:
         """Return flat vectors, x and y where there is one, as the pytrees that a user's functions get."""
+        if self.domain is not None:
+            point = (self.onto(self.domain, point[0]), *point[1:])
         return tuple(layout.unravel(flat) for layout, flat in zip(self.layouts.values(), point, strict=True))
+
+    @property
+    def domains(self) -> tuple[Any, ...]:
+        """The sets that x has to keep to whoever asks, since the problem is not defined outside."""
+        return tuple(domain for domain in (self.domain, self.lower_domain) if domain is not None)
+
+    def onto(self, domain: Any, x: jax.Array) -> jax.Array:
+        """Project a flat x onto a set that is not in its units."""
+        flat = domain.project(self.layout.plain(x))
+        return flat if self.layout.scale is None else flat / np.asarray(self.layout.scale, flat.dtype)
 
     def value(self, *arguments: Any) -> jax.Array:
         """Return the loss of one batch, the last argument, at a flat x, or at flat x and y where there is a lower level."""

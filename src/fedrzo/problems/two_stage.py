@@ -9,12 +9,12 @@ import numpy as np
 
 from fedrzo import vi
 from fedrzo.data.client_data import CHUNK
-from fedrzo.errors import InputError
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss
 from fedrzo.problems.questions import BY_CLIENTS
 from fedrzo.problems.scenarios import EMPTY, Measured, WithMap, hardest, measure
 from fedrzo.support.arguments import check_function, checked_signature
 from fedrzo.support.pytrees import replaced
+from fedrzo.vi.base import check_solver
 from fedrzo.vi.spectrum import DENSE, at_point
 
 MONITORED = 1e-11
@@ -36,6 +36,7 @@ class TwoStage(WithMap):
             over its scenarios, and solves its lower levels by it; `modulus` is then the least of them.
         smoothness: L, the map's Lipschitz constant in y; likewise, and the largest of them.
         weights: `"uniform"` or `"samples"`.
+        coupling: as for `Bilevel`, but `coupling(x, y, xi)`; so are `penalty`, `domain` and `scale`.
         monitor: the solver of `fz.vi` behind the monitored `loss`; by default one that is accurate to 1e-11, where rounding
             allows it. `lower_error` is the largest bound on its error.
         name: how the problem is called in tables.
@@ -46,6 +47,7 @@ class TwoStage(WithMap):
     usual = "FedRZO2s"
     lower_solved_by = BY_CLIENTS
     takes_batches = False
+    of_scenarios = True
     whole = False  # its loss is one scenario's, black box or not
 
     @checked_signature()
@@ -63,12 +65,17 @@ class TwoStage(WithMap):
         smoothness: float | None = None,
         *,
         weights: str = "uniform",
+        coupling: Callable | None = None,
+        penalty: float = 1.0,
+        domain: Any = None,
+        scale: PyTree = None,
         monitor: vi.Solver | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(loss, data, x0, constraint, weights, None, None, name)
+        super().__init__(loss, data, x0, constraint, weights, None, None, name, domain, scale, lower_domain)
         self.map_fn = check_function(map, "map")
-        self._set_lower(y0, lower_constraint, lower_domain, modulus, smoothness)
+        self._set_lower(y0, lower_constraint, modulus, smoothness)
+        self._set_coupling(coupling, penalty)
         self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
         with self.precision():
             self.check_map()
@@ -184,11 +191,12 @@ class TwoStage(WithMap):
         x = jnp.asarray(x, float)
         fetch, owner, weights = self.scenarios()
         rows = jnp.arange(weights.size)
-        values, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK))
-        return {"loss": weights @ values, "feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
+        means, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK))
+        found = {"feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
+        return {name: weights @ each for name, each in means.items()} | found
 
-    def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[jax.Array, jax.Array]:
-        """Return the loss of one scenario, and a bound on the error of its lower solution.
+    def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Return the loss of one scenario, by how much y breaks constraints, and a bound on the error of its lower solution.
 
         The bound is not below the tolerance: how far below it a solve ends is rounding, and not repeatable.
         """
@@ -197,7 +205,7 @@ class TwoStage(WithMap):
         tolerance = getattr(self.monitor, "tolerance", None)
         if tolerance is not None:
             error = jnp.maximum(error, tolerance * jnp.maximum(1, jnp.linalg.norm(found.y)))
-        return self.value(x, found.y, xi), error
+        return {"loss": self.bare.value(x, found.y, xi)} | self.violation(x, found.y, xi), error
 
     def bound(self, x: jax.Array, xi: PyTree, found: vi.Solution) -> jax.Array:
         """Return a bound on the error of a lower solution, by the modulus of this very scenario, here and at y0.
@@ -215,8 +223,8 @@ class TwoStage(WithMap):
     def lower(self, x: PyTree, xi: PyTree) -> PyTree:
         """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
         with self.precision():
-            flat = jnp.asarray(self.layout.ravel(x), float)
-            found = solve_once(self, flat, jax.tree.map(jnp.asarray, xi), vi.Accelerated(MONITORED))
+            flat, xi = jnp.asarray(self.layout.ravel(x), float), jax.tree.map(jnp.asarray, xi)
+            found = solve_once(self, flat, xi, vi.Accelerated(MONITORED))
             return self.lower_layout.unravel(np.asarray(found.y))
 
     def constants_at(self, x: np.ndarray) -> vi.Constants:
@@ -236,14 +244,8 @@ class TwoStage(WithMap):
         lower_set = self.lower_set_at(x, xi)
         self.check_monotone(measured.overall, lower_set)
         trees = self.trees(x, lower_set.project(self.start_below))
+        self.check_coupling(*trees, xi)
         return check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
-
-
-def check_solver(solver: Any, argument: str) -> vi.Solver:
-    """Return a solver, or say what was found in its place."""
-    if not isinstance(solver, vi.Solver):
-        raise InputError(f"{argument}: found {type(solver).__name__}; pass a solver such as fz.vi.Projection()")
-    return solver
 
 
 @jax.jit

@@ -29,9 +29,10 @@ COLUMNS = {  # that a cost is made of, and what each counts
 }
 NAMES = {  # of metrics whose column says less
     "feasibility": "infeasibility (distance to sets)",
+    "violation": "violation of coupling constraints",
     "loss_feasible": AT_FEASIBLE,
 }
-DISTANCES = ("feasibility", "lower_error", "adjoint_error")  # never below zero, hence neither are their bands
+DISTANCES = ("feasibility", "violation", "lower_error", "adjoint_error")  # never below zero, hence neither are their bands
 FEW = 3  # runs: the interval of two is thirteen times as wide as they are apart, and says nothing
 DECADE = 10  # values that differ by less are read more easily on a linear axis
 EXPLODED = 1000  # times as high as the median curve gets: a curve that gets there has left the picture

@@ -26,6 +26,7 @@ OUTSIDE = 20.0
 # above it may outweigh what the difference measures. Bounds are often loose by a factor of a few, and errors at x+v and x-v
 # mostly alike, so that a run is stopped only where the bound is ten times that, and stays there.
 UNSOLVED = 10.0
+BROKEN = 1e-2  # of the largest violation that a run has seen: what is more at its end is warned of
 NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
 DIRECTIONS = 16  # and their opposites
 
@@ -160,6 +161,17 @@ def far_outside(method: Method, history: History) -> str | None:
         f"feasibility: x ended {distance:.3g} outside of a client's set, {ratio:.3g} times the smoothing; x comes to rest where "
         f"that distance is the smoothing times the slope of the loss: divide the loss by about {ratio:.2g}, or use a smaller "
         "smoothing, with a stepsize of at most twice that"
+    )
+
+
+def broken(history: History) -> str | None:
+    """Say that a run ended where constraints that involve y are broken; None where they are not, or hardly."""
+    found = history.last.get("violation", 0.0)
+    if found == 0 or found <= BROKEN * float(np.max(history["violation"])):
+        return None
+    return (
+        f"violation: the coupling constraints are broken by {found:.3g} at the end; pass a larger penalty, or use fz.solve, "
+        "which finds one"
     )
 
 

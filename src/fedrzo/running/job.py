@@ -15,7 +15,7 @@ from fedrzo.results.history import History
 from fedrzo.results.result import Result
 from fedrzo.running.case import Case, StopRule, Watch
 from fedrzo.running.checkpoint import ANEW, Checkpoint
-from fedrzo.running.health import Runaway, failure, far_outside, inaccurate_end, losses_at, unsolved, worse_end
+from fedrzo.running.health import Runaway, broken, failure, far_outside, inaccurate_end, losses_at, unsolved, worse_end
 from fedrzo.running.interrupt import Interrupt
 from fedrzo.running.loggers import Row, Sink
 from fedrzo.running.progress import Bar
@@ -191,7 +191,7 @@ class Job:
     def _doubts(self, i: int, x: np.ndarray) -> list[str]:
         """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
         method, history = self.case.methods[i], self.histories[i]
-        found = [far_outside(method, history), inaccurate_end(method, history)]
+        found = [far_outside(method, history), inaccurate_end(method, history), broken(history)]
         if self.single and self.session.data_at_hand and self.session.round > 0:
             found.append(method.doubt(self.session.problem, x, self.session.round))
         return [text for text in found if text is not None]
@@ -234,7 +234,7 @@ class Job:
         losses = self._losses(points, feasible) if self.session.data_at_hand else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             spec = self.case.spec(i, engine) | ({"events": events} if events else {})
-            worse = worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
+            worse = None if problem.coupled else worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
             self.doubts = self._doubts(i, state.x)
             found.append(
                 Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),

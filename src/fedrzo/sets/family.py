@@ -10,13 +10,13 @@ import numpy as np
 from jax import Array, lax
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Pytree, Set, has_tracer, is_set, promise
-from fedrzo.sets.basic import Box, Reals
+from fedrzo.sets.base import Pytree, Rows, Set, has_tracer, is_set, promise
+from fedrzo.sets.basic import Ball, Box, Reals
 from fedrzo.sets.combined import Intersection, Product
 from fedrzo.sets.common import Blocks, Many, nearest_common, tightest
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.empty import refuse_empty
-from fedrzo.sets.polyhedral import Linear
+from fedrzo.sets.polyhedral import Given, Halfspace, Linear
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,26 @@ class SetFamily(Pytree):
         """Return the sets of some clients alone, in that order."""
         public = None if self.public is None else np.asarray(self.public)[list(clients)]
         return replace(stack_sets([self.of(i) for i in clients]), public=public)
+
+    def scaled(self, units: np.ndarray) -> "SetFamily":
+        """Return these sets for vectors in other units, one for each entry."""
+        if self.free:
+            return self
+        return self._of_members(lambda member: _in_units(member, units))
+
+    def within(self, domain: Set) -> "SetFamily":
+        """Return what each of these sets has in common with a domain; itself where they are boxes that keep to one together."""
+        if self.free:
+            return self._of_members(lambda member: domain)
+        inner = _one_box(self.members())
+        if inner is not None and isinstance(domain, Box) and np.all(inner.lo >= domain.lo) and np.all(inner.hi <= domain.hi):
+            return self
+        return self._of_members(lambda member: domain if isinstance(member, Reals) else Intersection(member, domain))
+
+    def _of_members(self, change: Callable[[Set], Set]) -> "SetFamily":
+        if self.identical:
+            return replace(self, groups=(change(self.groups[0]),))
+        return replace(stack_sets([change(self.of(i)) for i in range(len(self.place))]), public=self.public)
 
     def known(self, client: Any) -> Any:
         """Tell whether the server knows a client's set: there is none, or it was declared public."""
@@ -144,6 +164,39 @@ def stack_sets(sets: Sequence[Set]) -> SetFamily:
     stack = lambda *leaves: (jnp if has_tracer(leaves) else np).stack(leaves)  # noqa: E731
     stacked = tuple(jax.tree.map(stack, *group) for group in groups)
     return SetFamily(stacked, kind, place, identical=False)
+
+
+def _one_box(members: list[Set]) -> Box | None:
+    """Return the box that several boxes have in common; None where one is another kind of set."""
+    if not all(isinstance(member, Box) for member in members):
+        return None
+    both = [np.broadcast_arrays(*ends) for ends in zip(*((box.lo, box.hi) for box in members), strict=True)]  # type: ignore[attr-defined]
+    return tightest(Box(*map(np.stack, both)))
+
+
+def _in_units(member: Set, units: np.ndarray) -> Set:
+    """Return a flat set, for vectors in other units; its projection is then the nearest point in those."""
+    if isinstance(member, Reals):
+        return member
+    if isinstance(member, Box):
+        return Box(member.lo / units, member.hi / units)
+    if isinstance(member, Halfspace):
+        return Halfspace(member.a * units, member.b)
+    if isinstance(member, Intersection):
+        return Intersection(*(_in_units(part, units) for part in member.sets))
+    if isinstance(member, Blocks):
+        ends = np.cumsum(member.sizes)[:-1]
+        parts = zip(member.sets, np.split(units, ends), strict=True)
+        return Blocks(tuple(_in_units(part, own) for part, own in parts), member.sizes)
+    if np.ptp(units) == 0 and isinstance(member, Ball):
+        return Ball(member.center / units[0], member.radius / units[0])
+    if member._row_count(units.size) is None:
+        raise InputError(
+            f"scale: found entries from {units.min():.3g} to {units.max():.3g} for {type(member).__name__}, whose projection is "
+            "known where all are equal; pass equal ones for its part of x, or scale x yourself"
+        )
+    A, b, E, f = member._rows(units.size, units.dtype)
+    return Given(Rows(A * units, b, E * units, f))
 
 
 def _group(sets: Sequence[Set]) -> tuple[np.ndarray, np.ndarray, list[list[Set]]]:

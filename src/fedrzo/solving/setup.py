@@ -3,6 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,33 +15,59 @@ from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_SERVER
-from fedrzo.running.health import losses_at
 
 LANES = 6  # runs side by side in a stage
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
 FACTOR = 4.0  # between the smoothings of two stages
+FIRM = 2.0  # the first penalty, in units of what balances the loss where coupling constraints are broken
 PROBES = 8  # directions that a loss is probed along
 WIDENINGS = 12  # how often the first smoothing is made larger, where the loss does not change within it
+LOOKED_AT = 256  # entries of x, at most, whose units are looked for
+SWEEPS = 6  # over them
+APART = 100.0  # between what the loss changes by along two entries: from then on their units differ
 WHOLE = 64  # samples of a client that are all used in every step; of more, some are drawn
 DRAWN = 16
+
+
+class Scales(NamedTuple):
+    """What is found by looking around the start."""
+
+    smoothing: float  # of the first stage
+    slope: float  # of the loss over such distances, with the penalty
+    breaking: float  # likewise, of what breaks coupling constraints
+    loss: float  # at the start, with the penalty
+    violation: float  # of coupling constraints at the start
+    looks: int  # how many losses that took
 
 
 class Setup(NamedTuple):
     """What all stages share."""
 
-    problem: Problem  # it starts inside its sets, and keeps the samples that it is judged on
+    problem: Problem  # it starts inside its sets, keeps the samples that it is judged on, and has units of its own
     method: Any  # prepared
-    smoothing: float  # of the first stage
-    slope: float  # of the loss, near the start
-    loss: float  # at the start
+    scales: Scales
     cost: Cost  # of finding this out
+    caveat: str  # what could not be done
 
 
 def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
-    """Return the loss over all data at each row, with accurate lower solutions; a few rows at a time, by one program."""
+    """Return the loss over all data at each row, with accurate lower solutions, and the penalty for what it breaks."""
+    values, broken = looks(problem, points)
+    return values + problem.penalty * broken
+
+
+def looks(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loss at each row, and by how much it breaks coupling constraints; a few rows at a time, by one program."""
     padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % LANES, axis=0)])
-    found = [np.asarray(losses_at(problem, rows), float) for rows in np.split(padded, len(padded) // LANES)]
-    return np.concatenate(found)[: len(points)]
+    found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in np.split(padded, len(padded) // LANES)]
+    values, broken = np.concatenate(found, axis=1)[:, : len(points)]
+    return values, broken
+
+
+@jax.jit
+def _look(problem: Problem, points: jax.Array) -> jax.Array:
+    rows = jax.vmap(problem.evaluate)(points)
+    return jnp.stack([rows["loss"], rows.get("violation", jnp.zeros_like(rows["loss"]))])
 
 
 def seed_of(key: int, *path: int) -> int:
@@ -59,8 +86,13 @@ def prepare(problem: Problem, key: int) -> Setup:
             )
         if not problem.stated[-1].data.stored:
             below = {"lower": LocalSGD(batch_size=DRAWN)}
-    problem = problem.keeping_samples()
-    smoothing, slope, loss, looks = scales(problem, np.random.default_rng(seed_of(key)))
+    problem, seed, sought = problem.keeping_samples(), seed_of(key), 0
+    if problem.coupled:
+        found = scales(problem, seed)
+        problem, sought = problem.penalised(FIRM * float(problem.penalty) * found.slope / (found.breaking or 1.0)), found.looks
+    problem, times, caveat = in_units(problem)
+    found = scales(problem, seed)
+    smoothing = found.smoothing
     data = problem.data
     everything = data.stored and int(np.max(data.sizes)) <= WHOLE
     oracle = GRADIENTS if differentiable(problem, smoothing) else VALUES
@@ -72,8 +104,10 @@ def prepare(problem: Problem, key: int) -> Setup:
     method.check(problem)
     with counting() as spent:
         method = method.prepare(problem)
-    cost = Cost(evaluations=looks * judged_on(problem), gradients=sum(spent) + problem.measured_gradients)
-    return Setup(problem, method, smoothing, slope, loss, cost)
+    cost = Cost(
+        evaluations=(sought + times + found.looks) * judged_on(problem), gradients=sum(spent) + problem.measured_gradients
+    )
+    return Setup(problem, method, found, cost, caveat)
 
 
 def judged_on(problem: Problem) -> int:
@@ -91,25 +125,65 @@ def differentiable(problem: Problem, smoothing: float) -> bool:
     return True
 
 
-def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, float, int]:
-    """Return the first smoothing, the slope of the loss over such distances, the loss at the start, and how many were computed.
+def in_units(problem: Problem) -> tuple[Problem, int, str]:
+    """Return a problem with units in which its loss changes alike along all entries of x; how many losses that took; a caveat.
+
+    It is as it was, where the user gave units, where they would be much the same, and where its sets know no other ones.
+    """
+    n = problem.dim
+    if problem.layout.scale is not None or not 1 < n <= LOOKED_AT:
+        return problem, 0, ""
+    x0, times = np.asarray(problem.x0, float), 0
+    wanted, length = None, REACH * (1 + np.abs(x0))
+    for _ in range(SWEEPS):
+        rise = rises(problem, x0, length)
+        times += 2 * n + 1
+        seen = rise > 0
+        if not seen.any() or (wanted is None and rise[seen].max() < APART * rise[seen].min()):
+            return problem, times, ""
+        wanted = np.median(rise[seen]) if wanted is None else wanted
+        # Half of the way, in digits, where the loss is linear; all of it where it is quadratic.
+        length[seen] *= np.sqrt(wanted / rise[seen])
+    try:
+        return problem.scaled_by(length / REACH), times, ""
+    except InputError:  # a ball, or a set of the user's own
+        between = f"{length.min():.2g} and {length.max():.2g}"
+        caveat = f"x has entries of different size (the loss changes alike over {between}), its sets know one: scale x"
+        return problem, times, caveat
+
+
+def rises(problem: Problem, x0: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Return how much the loss changes over a length along each entry, within the sets; the larger of both ways."""
+    steps = np.diag(length)
+    around = np.concatenate([x0[None], x0 + steps, x0 - steps]).astype(problem.dtype)
+    values = losses(problem, np.asarray(problem.project(jnp.asarray(around))))
+    change = np.abs(values[1:] - values[0]).reshape(2, -1)
+    return np.max(np.where(np.isfinite(change), change, 0.0), axis=0)
+
+
+def scales(problem: Problem, seed: int) -> Scales:
+    """Look around the start, along rays of a seed.
 
     Points are looked at where all sets are kept. Where the loss does not change around the start, wider circles are drawn.
     """
     x0, n = np.asarray(problem.x0, float), problem.dim
-    noise = rng.standard_normal((PROBES, n))
+    noise = np.random.default_rng(seed).standard_normal((PROBES, n))
     rays = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    smoothing = REACH * (math.sqrt(n) + float(np.linalg.norm(x0)))
+    size = math.sqrt(n) + (0.0 if problem.layout.scale else float(np.linalg.norm(x0)))  # units are those of a change, not of x
+    smoothing, penalty = REACH * size, problem.penalty
     for times in range(1, WIDENINGS + 1):
         around = np.concatenate([x0[None], x0 + smoothing * rays, x0 - smoothing * rays]).astype(problem.dtype)
         points = np.asarray(problem.project(jnp.asarray(around)))
-        values = losses(problem, points)
+        both = looks(problem, points)
+        values, broken = both[0] + penalty * both[1], both[1]
         rise, length = values[1:] - values[0], np.linalg.norm(points[1:] - points[0], axis=1)
         seen = np.isfinite(rise) & (length > 1e-3 * smoothing)
         if np.any(rise[seen] != 0):
             # Of a linear function, the mean square of the slope along a ray is that of the gradient over n.
-            slope = math.sqrt(n * float(np.mean((rise[seen] / length[seen]) ** 2)))
-            return smoothing, slope, float(values[0]), times * len(points)
+            slope, breaking = (
+                math.sqrt(n * float(np.mean((change[seen] / length[seen]) ** 2))) for change in (rise, broken[1:] - broken[0])
+            )
+            return Scales(smoothing, slope, breaking, float(values[0]), float(broken[0]), times * len(points))
         smoothing *= FACTOR if np.isfinite(rise).any() else 1 / FACTOR
     if not np.isfinite(rise).any():
         raise InputError("loss: it is not finite anywhere near x0; start farther inside its domain, or give a constraint")

@@ -96,6 +96,8 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
                 spent = f"{time.perf_counter() - began:.0f} s"
                 where = f"stage {search.stages}, smoothing {short(smoothing)}"
                 print(f"{where}: loss {short(search.best.loss)}, {spent}", file=sys.stderr)
+        if not search.kept and not search.late and search.firmer():
+            continue
         found = certified(search) if search.can_certify else None
         if found is not None:
             search.row(time.perf_counter() - began)
@@ -135,19 +137,21 @@ def _result(
     interrupted: bool = False,
 ) -> Result:  # fmt: skip
     setup, best = search.setup, search.best
-    unravel, last = problem.layout.unravel, best.method or setup.method
-    [y] = problem.lower_solutions(np.asarray(best.x)[None])
+    unravel, last = setup.problem.layout.unravel, best.method or setup.method
+    [y] = setup.problem.lower_solutions(np.asarray(best.x)[None])
     spec: dict[str, Any] = {
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],
         "call": call(search),
     }  # fmt: skip
+    if setup.problem.layout.scale is not None:
+        spec["scale"] = list(setup.problem.layout.scale)
     if certificates is not None:
         spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
                                "smoothing": certificates[1].smoothing}  # fmt: skip
-    notes = (*_what_was_done(search), *_how_good(certificates), *_what_would_help(search, certificates, interrupted))
-    return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y, best.loss,
-                  problem, notes)  # fmt: skip
+    notes = (*_what_was_done(search), *_how_good(search, certificates), *_what_would_help(search, certificates, interrupted))
+    return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y,
+                  search.objective, problem, notes)  # fmt: skip
 
 
 def call(search: Search) -> str:
@@ -157,34 +161,46 @@ def call(search: Search) -> str:
         return ""
     shown = {name: getattr(best.method, name) for name in ("stepsize", "smoothing", "moreau", "batch_size", "oracle")}
     fields = ", ".join(f"{name}={float(v):.6g}" if isinstance(v, float) else f"{name}={v!r}" for name, v in shown.items())
+    problem = search.setup.problem
+    units = "" if problem.layout.scale is None else ".scaled_by(np.array(result.spec['scale']))"
+    units += f".penalised({float(problem.penalty):.6g})" if problem.coupled else ""
     return (
-        f"fz.run(fz.{type(best.method).__name__}({fields}), problem.moved_to(np.array(result.spec['start'])), {best.rounds}, "
-        f"key={best.key})"
+        f"fz.run(fz.{type(best.method).__name__}({fields}), problem{units}.moved_to(np.array(result.spec['start'])), "
+        f"{best.rounds}, key={best.key})"
     )
 
 
 def _what_was_done(search: Search) -> list[str]:
     method, setup = search.setup.method, search.setup
     how = f"{type(method).__name__} by {method.oracle}, {search.stages} stages of {LANES} step sizes"
-    found = [f"{how}, smoothing from {short(setup.smoothing)} to {short(search.smoothing)}"]
+    units = setup.problem.layout.scale
+    scaled = "" if units is None else f", x in units from {short(min(units))} to {short(max(units))}"
+    found = [f"{how}, smoothing from {short(setup.scales.smoothing)} to {short(search.smoothing)}{scaled}"]
     if search.best.method is None:
         return [*found, "nothing that was tried is better than the start, which is returned"]
     return [*found, f"the last gain came from {call(search)}"]
 
 
-def _how_good(certificates: Certificates | None) -> list[str]:
+def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
+    problem, found = search.setup.problem, []
+    if problem.coupled:
+        found = [f"coupling constraints are broken by {short(search.best.violation)}, at a penalty of {short(problem.penalty)}"]
     if certificates is None:
-        return []
+        return found
     start, end = certificates
     fallen = math.isfinite(end.upper) and 0 < start.upper < math.inf
     share = f", {100 * end.upper / start.upper:.2g} % of what it is at the start" if fallen else ""
     lower = "" if end.lower is None else f"; lower solutions within {short(end.lower.error)}"
-    return [f"at smoothing {short(end.smoothing)} the gradient's norm is at most {short(end.upper)}{share}{lower}"]
+    return [*found, f"at smoothing {short(end.smoothing)} the gradient's norm is at most {short(end.upper)}{share}{lower}"]
 
 
 def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
     if interrupted:
         return ["it was interrupted"]
+    if not search.kept and search.exhausted:
+        return ["the coupling constraints do not hold: no point may keep them, or start where they hold"]
+    if search.setup.caveat:
+        return [search.setup.caveat]
     if not search.exhausted:
         return ["time was up: more seconds would help"]
     if certificates is None:

@@ -18,7 +18,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
-from fedrzo.solving.setup import FACTOR, LANES, Setup, judged_on, losses, seed_of
+from fedrzo.solving.setup import FACTOR, LANES, Setup, judged_on, looks, seed_of
 
 RATIO = 10**0.5  # between the steps of two runs
 UPWARDS = 2  # how many of them may be longer than the last best one
@@ -28,6 +28,10 @@ ROUNDS, MORE, MOST = 64, 1.5, 1000  # of a stage: the first time, how many more 
 LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
 SMALLEST = 1e-5  # smoothing, in units of the largest
 CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to compile, and what so many looks at a stage's ends take
+# Of the largest violation of coupling constraints that was seen: what is left where they hold; what shows that a penalty is too
+# small before a descent is at its end.
+TOLERATED, CLEARLY = 1e-4, 0.1
+HARDER, RAISES = 10.0, 8  # how much larger a penalty gets, and how often at most
 FAR = 1e8  # in units of the first smoothing: a problem whose loss still falls there has no answer
 PIECE = 64  # rounds after which the clock is looked at, at most
 
@@ -37,7 +41,8 @@ class Point(NamedTuple):
 
     x: np.ndarray  # as a run left it
     feasible: np.ndarray  # its projection
-    loss: float  # there
+    loss: float  # there, with the penalty for what it breaks
+    violation: float = 0.0  # what that is: of coupling constraints
     step: float = FIRST  # in units of the Moreau parameter
     method: Any = None  # of the run, None at the start
     start: Any = None  # where the run began
@@ -56,11 +61,13 @@ class Search:
 
     def __post_init__(self) -> None:
         x0 = np.asarray(self.setup.problem.x0)
-        self.here = self.best = Point(x0, x0, self.setup.loss)
-        self.top = self.before = self.setup.loss  # where this descent began, and the lowest loss before it
-        self.smoothing = self.largest = self.setup.smoothing
+        self.start = self.here = self.best = Point(x0, x0, self.setup.scales.loss, self.setup.scales.violation)
+        self.top = self.before = self.start.loss  # where this descent began, and the lowest loss before it
+        self.worst = self.start.violation  # that was seen
+        self.smoothing = self.largest = self.setup.scales.smoothing
         self.rounds, self.stages, self.taken = ROUNDS, 0, 0
         self.cost, self.history = self.setup.cost, History()
+        self.raised = 0  # times that the penalty was
         self.refused = ""  # why there is no certificate
         self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
 
@@ -79,7 +86,7 @@ class Search:
     @property
     def gained(self) -> bool:
         """Whether this descent has lowered the loss by more than a little of all that was gained."""
-        return self.before - self.best.loss > LITTLE * (self.setup.loss - self.best.loss)
+        return self.before - self.best.loss > LITTLE * (self.start.loss - self.best.loss)
 
     @property
     def limit(self) -> float:
@@ -105,9 +112,9 @@ class Search:
         noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(point.feasible.shape)
         for i in range(LANES):
             away = point.feasible + self.largest / FACTOR**i * noise / np.linalg.norm(noise)
-            [loss], [feasible] = self._judge([away.astype(point.feasible.dtype)])
+            [loss], [broken], [feasible] = self._judge([away.astype(point.feasible.dtype)])
             if math.isfinite(loss):
-                return Point(feasible, feasible, float(loss))
+                return Point(feasible, feasible, float(loss), float(broken))
         return point
 
     def steps(self) -> list[float]:
@@ -122,8 +129,12 @@ class Search:
         steps = self.steps()
         found = self._run(steps)
         self.stages += 1
-        away = float(np.linalg.norm(found.feasible - np.asarray(self.setup.problem.x0)))
-        if away > FAR * self.setup.smoothing and found.loss < self.here.loss:
+        away = float(np.linalg.norm(found.feasible - self.start.feasible))
+        lost = away > FAR * self.setup.scales.smoothing and found.loss < self.here.loss
+        self.worst = max(self.worst, found.violation)
+        if lost and found.violation > 0 and self.firmer():
+            return
+        if lost:
             raise InputError(
                 f"loss: it falls without end, to {found.loss:.3g} at a distance of {away:.2g} from x0; give a constraint, or "
                 "check its sign"
@@ -132,18 +143,44 @@ class Search:
         # Of two points that are alike, the one of the smaller smoothing is nearer to what it stands for.
         if gain > -ALIKE * (self.top - self.here.loss):
             self.here = found
-            if found.loss <= self.best.loss + ALIKE * (self.setup.loss - self.best.loss):
+            if found.loss <= self.best.loss + ALIKE * (self.start.loss - self.best.loss):
                 self.best = found
         if gain <= max(LITTLE * (self.top - self.here.loss), 0.0):
+            if self.best.violation > CLEARLY * self.worst and self.firmer():
+                return
             self.smoothing /= FACTOR
             self.rounds = min(int(MORE * self.rounds), MOST)
         elif found.step == steps[0] and steps[0] * RATIO > self.limit:
             self.smoothing *= FACTOR
             self.largest = max(self.largest, self.smoothing)
 
+    @property
+    def objective(self) -> float:
+        """The loss at the best point, without the penalty."""
+        return self.best.loss - float(self.setup.problem.penalty) * self.best.violation
+
+    @property
+    def kept(self) -> bool:
+        """Whether coupling constraints hold at the best point, but for what smoothing leaves."""
+        return self.best.violation <= TOLERATED * self.worst
+
+    def firmer(self) -> bool:
+        """Make the penalty larger and begin another descent at the best point by it; or tell that it is as large as can be."""
+        problem, self.raised = self.setup.problem, self.raised + 1
+        if self.raised > RAISES:
+            return False
+        more = (HARDER - 1) * float(problem.penalty)
+        self.setup = self.setup._replace(problem=problem.penalised(HARDER * float(problem.penalty)))
+        points = [point._replace(loss=point.loss + more * point.violation) for point in (self.start, self.best, self.here)]
+        self.start, self.best = points[0], min(points, key=lambda point: point.loss)
+        self.here = self.best._replace(step=FIRST)
+        self.top = self.before = self.best.loss
+        self.smoothing = max(self.smoothing, self.largest / FACTOR)
+        return True
+
     def _run(self, steps: list[float]) -> Point:
         """Run the lanes of a stage; return the best of where they end."""
-        problem, moreau, start = self.setup.problem, self.smoothing / self.setup.slope, self.here.feasible
+        problem, moreau, start = self.setup.problem, self.smoothing / self.setup.scales.slope, self.here.feasible
         methods = [
             dataclasses.replace(self.setup.method, stepsize=step * moreau, smoothing=self.smoothing, moreau=moreau)
             for step in steps
@@ -163,10 +200,10 @@ class Search:
             finally:
                 session.close()
         self.taken += sum(rounds)
-        values, feasible = self._judge(ends)
+        values, broken, feasible = self._judge(ends)
         j = int(np.argmin(values))
         x = start if ends[j] is None else np.asarray(ends[j])
-        return Point(x, feasible[j], float(values[j]), steps[j], methods[j], start, rounds[j], seeds[j])
+        return Point(x, feasible[j], float(values[j]), float(broken[j]), steps[j], methods[j], start, rounds[j], seeds[j])
 
     def _advance(self, session: Session, rounds: int) -> int:
         """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
@@ -180,20 +217,24 @@ class Search:
             piece = max(1, min(2 * piece, PIECE, int(left)))
         return session.round
 
-    def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the loss at the projection of each end, infinite where a run was lost, and the projections."""
+    def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the loss at the projection of each end, infinite where a run was lost; what it breaks; the projections."""
         problem, begun = self.setup.problem, time.perf_counter()
         there = np.array([end is not None and bool(np.all(np.isfinite(end))) for end in ends])
         points = np.stack([end if good else self.here.feasible for end, good in zip(ends, there, strict=True)])
         feasible = np.asarray(problem.project(jnp.asarray(points)))
-        values = losses(problem, feasible)
+        values, broken = looks(problem, feasible)
+        values = values + problem.penalty * broken
         self.cost = self.cost.plus(evaluations=len(ends) * judged_on(problem))
         self.judging = time.perf_counter() - begun
-        return np.where(there & np.isfinite(values), values, np.inf), feasible
+        return np.where(there & np.isfinite(values), values, np.inf), broken, feasible
 
     def row(self, seconds: float) -> None:
         """Write down where the search is."""
-        row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.best.loss}
+        problem, best = self.setup.problem, self.best
+        row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.objective}
+        if problem.coupled:
+            row |= {"violation": best.violation, "penalty": float(problem.penalty)}
         row["feasibility"] = float(_distance(self.setup.problem, jnp.asarray(self.best.x)))
         self.history.append(row | {"smoothing": self.smoothing})
 

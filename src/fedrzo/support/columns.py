@@ -3,7 +3,7 @@
 COST_COLUMNS = ("lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients", "lower_steps")
 COLUMNS = ("round", *COST_COLUMNS, "seconds")
 WIRE_COLUMNS = ("wire_upload_bytes", "wire_download_bytes", "failures")  # of engines that leave this process
-PROBLEM_COLUMNS = ("loss", "loss_feasible", "feasibility", "test_loss")
+PROBLEM_COLUMNS = ("loss", "loss_feasible", "feasibility", "violation", "test_loss")
 LOWER_COLUMNS = ("lower_error", "adjoint_error")  # of methods and problems with a lower level
 RULE_PREFIX = "certificate_"  # how a stopping rule's columns begin
 

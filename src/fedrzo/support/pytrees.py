@@ -48,6 +48,7 @@ class Layout:
     treedef: Any
     shapes: tuple[tuple[int, ...], ...]
     dtype: np.dtype
+    scale: tuple[float, ...] | None = None  # the flat vector's units, one for each entry; None where all are one
 
     @classmethod
     def of(cls, tree: Any, argument: str) -> Self:
@@ -68,12 +69,19 @@ class Layout:
         """Flatten a tree of this layout (NumPy in, NumPy out; JAX in, JAX out)."""
         leaves = self.treedef.flatten_up_to(tree)
         if all(isinstance(leaf, np.ndarray | np.generic | float | int) for leaf in leaves):
-            return np.concatenate([np.asarray(leaf, self.dtype).ravel() for leaf in leaves])
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+            flat: Any = np.concatenate([np.asarray(leaf, self.dtype).ravel() for leaf in leaves])
+        else:
+            flat = jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+        return flat if self.scale is None else flat / np.asarray(self.scale, self.dtype)
+
+    def plain(self, flat: Any) -> Any:
+        """Return a flat vector, or rows of them, without units."""
+        return flat if self.scale is None else flat * np.asarray(self.scale, flat.dtype)
 
     def unravel(self, flat: Any) -> Any:
         """Cut a flat vector back into the tree."""
         leaves, start = [], 0
+        flat = self.plain(flat)
         for shape in self.shapes:
             stop = start + int(np.prod(shape))
             leaves.append(flat[start:stop].reshape(shape))

@@ -119,6 +119,13 @@ optional = functools.partial(_positive, "a positive number", float)
 optional_whole = functools.partial(_positive, "a positive whole number", int)
 
 
+def check_solver(solver: Any, argument: str) -> Solver:
+    """Return a solver, or say what was found in its place."""
+    if not isinstance(solver, Solver):
+        raise InputError(f"{argument}: found {type(solver).__name__}; pass a solver such as fz.vi.Projection()")
+    return solver
+
+
 def needed_tau(mu: Any, L: Any) -> Any:
     """Return -1/ln(1 - 1/kappa^2), the least tau of the paper's Theorem 3 (iii); constants may be traced."""
     share = jnp.minimum((jnp.asarray(mu, float) / L) ** 2, 1)  # at 1 the logarithm is -inf and tau is 0
