@@ -54,6 +54,13 @@ class Plain:
         with self.problem.precision():
             return float(self._loss(jnp.asarray(x), jnp.asarray(y)))
 
+    def coupling(self, x, y):
+        """Return what is to be at most zero; nothing where no upper constraint involves y."""
+        if self.problem.coupling_fn is None:
+            return np.zeros(0)
+        with self.problem.precision():
+            return np.atleast_1d(self.problem.coupling_fn(jnp.asarray(x), jnp.asarray(y)))
+
     def map(self, x, y):
         with self.problem.precision():
             return np.asarray(self._field(jnp.asarray(x), jnp.asarray(y)))

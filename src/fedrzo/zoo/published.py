@@ -7,7 +7,7 @@ import numpy as np
 
 from fedrzo.problems.bilevel import Minimax
 from fedrzo.sets import Box
-from fedrzo.zoo import bolib, macmpec, mpecs, outrata
+from fedrzo.zoo import bolib, coupled_constraints, macmpec, mpecs, outrata
 from fedrzo.zoo.entry import INF, PAPER, Entry, Shared, Terms, by_name, entry, shares
 
 
@@ -47,4 +47,5 @@ OWN = by_name(
     ),
 )  # fmt: skip
 
-ENTRIES: dict[str, Entry] = macmpec.ENTRIES | bolib.ENTRIES | outrata.ENTRIES | mpecs.ENTRIES | OWN
+COLLECTED = macmpec.ENTRIES | bolib.ENTRIES | outrata.ENTRIES | coupled_constraints.ENTRIES | mpecs.ENTRIES
+ENTRIES: dict[str, Entry] = COLLECTED | OWN
