@@ -1,5 +1,7 @@
 """Published problems are stated as published, and `fz.solve` reaches their values."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,10 @@ def test_a_quick_experiment_has_the_quick_ones():
     names = [entry.name for entry in experiment.entries()]
     assert len(set(names)) == len(names) >= 62
     assert {entry.name for entry in experiment.entries(quick=True)} == set(experiment.QUICK) < set(names)
+
+
+def test_the_page_on_problems_lists_them_all():
+    page = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
+    listed = [line.split("`")[1] for line in page.partition("## Published problems")[2].splitlines() if line.startswith("| `")]
+    assert listed == list(ENTRIES)
+    assert f"The zoo has {len(ENTRIES)} problems" in page
