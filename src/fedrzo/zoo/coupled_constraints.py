@@ -37,7 +37,7 @@ ENTRIES = by_name(
     _entry(
         "SinhaMaloDeb2014TP8", "Sinha, Malo and Deb 2014: AiyoshiShimizu1984Ex2 with the leader's loss squared", 0.0,
         ([0.0, 0.0], [-10.0, -10.0]),
-        lambda x, y: ((2 * x[0] + 2 * x[1] - 3 * y[0] - 3 * y[1] - 60) ** 2, 0 * x[0]), _behind,
+        lambda x, y: ((2 * x[0] + 2 * x[1] - 3 * y[0] - 3 * y[1] - 60) ** 2,), _behind,
         [1.0, 1.0], [-10.0, -10.0], constraint=[Box(0.0, INF), Box(-INF, 50.0)], lower_constraint=_far_behind,
         lower_domain=Box(-10.0, INF), modulus=2.0, smoothness=2.0, coupling=_budget,
     ),
@@ -65,8 +65,8 @@ ENTRIES = by_name(
         coupling=lambda x, y: jnp.stack([y[0] - 2 * x[0] - 1, x[0] - 2 * y[0] + 2, x[0] + 2 * y[0] - 14]),
     ),
     entry(
-        MACMPEC, "df1", "DeMiguel, Friedlander and others: y = max(0, x^2 - 1), and a disc around (1, 1)", 0.0, ([1.0], [0.0]),
-        lambda x, y: ((x[0] - 1 - y[0]) ** 2, 0 * x[0]), lambda x, y: (0.5 * y[0] ** 2, (1 - x[0] ** 2) * y[0]),
+        MACMPEC, "df1", "y = max(0, x^2 - 1), and a disc that (x, y) must not leave", 0.0, ([1.0], [0.0]),
+        lambda x, y: ((x[0] - 1 - y[0]) ** 2,), lambda x, y: (0.5 * y[0] ** 2, (1 - x[0] ** 2) * y[0]),
         [0.0], [0.0], start=NO_START, constraint=[Box(-1.0, INF), Box(-INF, 2**0.5)], lower_constraint=Box(0.0, INF),
         modulus=1.0, smoothness=1.0, coupling=lambda x, y: (x[0] - 1) ** 2 + (y[0] - 1) ** 2 - 3,
     ),

@@ -2,7 +2,7 @@
 
 J. V. Outrata: "On the numerical solution of a class of Stackelberg problems", Zeitschrift fuer Operations Research 34 (1990), and
 "Necessary optimality conditions for Stackelberg problems", JOTA 76 (1993). Values are given to two digits there, and three of
-them are those of local minima.
+them are not the least.
 """
 
 from collections.abc import Callable
