@@ -38,7 +38,7 @@ ENDS = np.array([1.5, 3.0])
 
 def _calamai(a: jax.Array, factor: float) -> Set:
     low = jnp.maximum(a - 1, 1 - a) / factor
-    return Box(low, jnp.maximum(low, (ENDS - a) / factor))  # the edge of the domain is one point but for rounding
+    return Box(low, jnp.maximum(low, (ENDS - a) / factor))  # beyond the edge of X, where there is none, as at the edge
 
 
 def _muu(x: jax.Array) -> Set:
@@ -106,7 +106,7 @@ ENTRIES = by_name(
         ([1.25, 0.5, 1.0, 1.0], [0.25, 0.5]),
         lambda x, y: (0.5 * jnp.sum((x - 1) ** 2), 0.5 * jnp.sum(y**2)), lambda x, y: (0.5 * jnp.sum(y**2), -x[:2] @ y),
         np.ones(4), [0.25, 0.5], constraint=[Halfspace([1.0, 0.0, 0.0, 0.0], 1.25), Halfspace([0.0, 1.0, 0.0, 0.0], 2.0)],
-        lower_constraint=lambda x: _calamai(x[:2], 1), lower_domain=Box(-INF, [1.25, 2.0, INF, INF]), modulus=1.0, smoothness=1.0,
+        lower_constraint=lambda x: _calamai(x[:2], 1), modulus=1.0, smoothness=1.0,
     ),
     _entry(
         "CalamaiVicente1994c", "Calamai and Vicente 1994: CalamaiVicente1994b in other, badly scaled variables", 0.3125,
@@ -114,8 +114,7 @@ ENTRIES = by_name(
         lambda x, y: (x @ WEIGHTS @ x, 2 - SLOPE @ x, 50 * jnp.sum(y**2)),
         lambda x, y: (50 * jnp.sum(y**2), -10 * (TURNED @ x) @ y),
         np.zeros(4), [0.12, 0.12], start=NO_Y_THERE, constraint=[Halfspace(TURNED[0], 1.25), Halfspace(TURNED[1], 2.0)],
-        lower_constraint=lambda x: _calamai(TURNED @ x, 10), lower_domain=Polyhedron(TURNED, [1.25, 2.0]),
-        modulus=100.0, smoothness=100.0,
+        lower_constraint=lambda x: _calamai(TURNED @ x, 10), modulus=100.0, smoothness=100.0,
     ),
     _entry(
         "FalkLiu1995", "Falk and Liu 1995: desilva with another leader", -2.1962, ([0.75, 0.75], [0.75, 0.75]),
