@@ -1,35 +1,29 @@
-"""All published problems with a known value, bilevel, minimax and with equilibrium constraints, solved by the paper's methods."""
+"""All published problems with a known value, bilevel, minimax and with equilibrium constraints, by `fz.solve` alone."""
 
 import functools
+import time
 from typing import Any
-
-import numpy as np
 
 from fedrzo.paper.claims import exact
 from fedrzo.paper.record import Record, Setting, Table
 from fedrzo.paper.reproduction import Reproduction
-from fedrzo.running.run import run as run_method
-from fedrzo.zoo import mpecs, published
-from fedrzo.zoo.mpecs import Entry
+from fedrzo.solving.solve import solve as solve_problem
+from fedrzo.zoo import published
+from fedrzo.zoo.entry import Entry
 
 TITLE = "Published problems with a known answer"
-MINUTES = (2, 6)  # quick and full, on two cores
-# Projections onto polygons take long to compile, and these take thousands of rounds.
-LONG = (
-    "outrata31",
-    "outrata31-vi",
-    "portfl-i-1",
-    "ShimizuAiyoshi1981Ex2",
-    "MuuQuy2003Ex1",
-    "Outrata1990Ex1a",
-    "qpec-100-1",
-)
+MINUTES = (2, 40)  # quick and full, on two cores; each problem may take its minute
+SECONDS = 60.0  # for each problem, compilation included
+GAP, INSIDE, SHARE = 0.01, 1e-3, 0.95  # what counts as reached, and of how many
+QUICK = (
+    "stackelberg1", "bard1", "gauvin", "jr1", "jr2", "desilva", "HatzEtal2013", "FalkLiu1995", "MacalHurter1997",
+    "paper_minimax", "gauvin-vi",
+)  # fmt: skip
 
 
 def entries(quick: bool = False) -> list[Entry]:
-    """Return the problems of both collections, all or the quick ones."""
-    found = [*published.ENTRIES.values(), *mpecs.ENTRIES.values()]
-    return [entry for entry in found if not (quick and entry.name in LONG)]
+    """Return the problems of all collections, all or some that are solved in seconds."""
+    return [entry for entry in published.ENTRIES.values() if not quick or entry.name in QUICK]
 
 
 def run(reproduction: Reproduction) -> Record:
@@ -37,42 +31,46 @@ def run(reproduction: Reproduction) -> Record:
     chosen = entries(reproduction.quick)
     reproduction.budget(f"{len(chosen)} problems", MINUTES)
     problems = [reproduction.once(entry.name, functools.partial(solve, entry, reproduction.seed)) for entry in chosen]
-    worst = max(problems, key=lambda problem: problem["gap"])
+    reached = sum(problem["gap"] <= GAP and problem["infeasibility"] <= INSIDE for problem in problems) / len(problems)
     claim = exact(
-        "Every published value is reached", f"largest relative gap to the best known value ({worst['name']}); at most 1 %",
-        worst["gap"], worst["gap"] <= 1e-2, own=True,
+        "Published values are reached without a choice",
+        f"share of the problems that end within {GAP} max(1, |f*|) above f*, feasible to {INSIDE:g}; at least {SHARE:.0%}",
+        reached, reached >= SHARE, own=True,
     )  # fmt: skip
-    settings = [Setting("method, step sizes, rounds", "one choice per problem", "see fedrzo.zoo.published and fedrzo.zoo.mpecs")]
+    settings = [Setting("seconds", SECONDS, "for each problem; fz.solve finds the method, its step sizes and its rounds")]
     tables = [Table("published problems with a known answer", table(problems))]
     return reproduction.record(TITLE, settings, [reproduction.seed], tables=tables, claims=[claim], data={"problems": problems})
 
 
 def table(problems: list[dict[str, Any]]) -> list[list[str]]:
     """Return rows to print: a heading, then one per problem."""
-    rows = [["problem", "published", "ours", "gap", "infeasibility"]]
+    rows = [["problem", "published", "ours", "gap", "infeasibility", "seconds"]]
     for problem in problems:
         numbers = [f"{problem[name]:.6g}" for name in ("published", "ours")]
-        rows.append([problem["name"], *numbers, f"{problem['gap']:.1e}", f"{problem['infeasibility']:.1e}"])
+        small = [f"{problem[name]:.1e}" for name in ("gap", "infeasibility")]
+        rows.append([problem["name"], *numbers, *small, f"{problem['seconds']:.0f}"])
     return rows
 
 
-def solve(entry: Entry, seed: int = 0) -> dict[str, Any]:
-    """Run an entry's method and judge what it found.
+def solve(entry: Entry, seed: int = 0, seconds: float = SECONDS) -> dict[str, Any]:
+    """Solve one of them and judge what was found.
 
-    `ours` is the loss at the projection of the last x, with an accurate lower-level solution; `infeasibility` the distance to
-    that projection; `gap` is (ours - published) relative to the larger of |published| and what there was to gain from the start.
+    `ours` is the loss at the projection of the best x, with an accurate lower-level solution; `infeasibility` by how much that
+    point breaks the sets, or upper constraints that involve y; `gap` is (ours - published) / max(1, |published|), and not an
+    error where it is negative.
     """
-    problem = entry.make()
-    result = run_method(entry.method, problem, entry.rounds, key=seed, eval_every=entry.rounds, progress=False)
-    x, feasible = (np.asarray(problem.layout.ravel(point)) for point in (result.x, result.x_feasible))
-    first = entry.scale * float(result.history["loss"][0])
-    distance = float(np.linalg.norm(x - feasible))
+    problem, began = entry.make(), time.perf_counter()
+    result = solve_problem(problem, seconds, seed, progress=False)
+    took = time.perf_counter() - began
+    with problem.precision():
+        broken = float(problem.sets.worst_violation(problem.layout.ravel(result.x_feasible)))
+    coupling = float(result.history["violation"][-1]) if "violation" in result.history else 0.0
     assert result.loss_feasible is not None  # a simulation has all data
-    ours = entry.scale * result.loss_feasible
     return {
         "name": entry.name,
         "published": entry.published,
-        "ours": ours,
-        "infeasibility": distance,
-        "gap": (ours - entry.published) / max(abs(entry.published), first - entry.published),
+        "ours": result.loss_feasible,
+        "infeasibility": max(broken, coupling),
+        "gap": (result.loss_feasible - entry.published) / max(1.0, abs(entry.published)),
+        "seconds": took,
     }

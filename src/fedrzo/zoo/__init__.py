@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrzo.errors import InputError, nearest
-from fedrzo.zoo import bilevel, cnn, cournot, fair, gnash, logistic, minimax, mpecs, published, relu, synthetic, toys
+from fedrzo.zoo import bilevel, cnn, cournot, fair, gnash, logistic, minimax, published, relu, synthetic, toys
 
 PROBLEMS: dict[str, Callable[..., Any]] = {
     "quadratic": toys.quadratic,
@@ -27,7 +27,7 @@ PROBLEMS: dict[str, Callable[..., Any]] = {
     "fair-mnist": fair.fair_mnist,
     "ncsc": minimax.ncsc,
     "fednest-minimax": minimax.fednest_minimax,
-    **{entry.name: entry.make for entry in (*published.ENTRIES.values(), *mpecs.ENTRIES.values())},
+    **{entry.name: entry.make for entry in published.ENTRIES.values()},
 }
 
 

@@ -1,8 +1,7 @@
 """Published mathematical programs with equilibrium constraints whose lower level is a strongly monotone VI.
 
-From MacMPEC (S. Leyffer's collection), with the best values known there. All are deterministic: clients hold unequal shares of
-the objective, which average to it, and each keeps a constraint on x to itself where there are several. Stated values are best
-known, not proved.
+From MacMPEC, with the best values known there. All are deterministic: clients hold unequal shares of the objective, which
+average to it, and each keeps a constraint on x to itself where there are several.
 """
 
 import functools
@@ -17,32 +16,15 @@ import numpy as np
 
 from fedrzo import sets, vi
 from fedrzo.data.client_data import ClientData
-from fedrzo.methods import FedRZO2s, Method
-from fedrzo.problems.base import Problem
 from fedrzo.problems.two_stage import TwoStage
+from fedrzo.zoo.entry import INSIDE_X, MACMPEC, NO_START, Entry, Solution, by_name, described
 from fedrzo.zoo.gnash import OUTPUT, GnashLoss, GnashMap
 
 SHARES = (0.4, 1.0, 1.6)  # three clients' shares of the objective; their mean is 1
 POSITIVE = sets.Box(0.0, np.inf)
-ACCURATE = vi.Accelerated()
+TWO_FIRMS = np.array([[2, 8 / 3], [5 / 4, 2]])  # of nash1 and flp2: what two firms do to each other
 ROUGH = vi.Accelerated(tolerance=1e-5)  # projections onto intersections of curved sets are exact to 1e-6 only
-NO_START = "none published"
 RIGHT_VALLEY = "none published; a draw from which descent ends in the best of many valleys (0.10 to 0.31)"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A problem from the literature with its best known value, and what it takes to solve it here."""
-
-    name: str  # as in its collection
-    make: Callable[[], Problem]  # builds the problem; its x0 is the start
-    published: float  # the best known value, in the collection's units. Best known is not proved: smaller is no error
-    method: Method  # what solves it, with its step sizes
-    rounds: int  # how many rounds that takes
-    # The collection's loss over the problem's. Iterates leave X by smoothing times the loss's slope, so losses in the thousands
-    # are divided by this to keep that distance small.
-    scale: float = 1.0
-    start: str = ""  # where the start comes from, if it is not the collection's
 
 
 @dataclass(frozen=True)
@@ -65,21 +47,10 @@ def _problem(
     return TwoStage(Shared(loss), map, clients, x0, y0, constraint, lower, name=name, **more)
 
 
-def _entry(
-    name: str, about: str, published: float, steps: tuple[float, float, int], *stated: Any, solver: vi.Solver = ACCURATE,
-    start: str = "", **more: Any,
-) -> Entry:  # fmt: skip
-    """Return a problem with what solves it: its step size, smoothing and rounds.
-
-    `stated` and `more` are what `_problem` takes. Functions among them are made once, so that problems share compiled code.
-    """
-
-    def make() -> TwoStage:
-        return _problem(name, *stated, **more)
-
-    make.__doc__ = f"{about} (MacMPEC; f* = {published:g})."
-    stepsize, smoothing, rounds = steps
-    return Entry(name, make, published, FedRZO2s(stepsize, smoothing, 10, solver=solver), rounds, start=start)
+def _entry(name: str, about: str, published: float, solution: Solution, *stated: Any, start: str = "", **more: Any) -> Entry:
+    """Return a problem; `stated` and `more` are what `_problem` takes, functions made once so that compiled code is shared."""
+    make = described(lambda: _problem(name, *stated, **more), about, MACMPEC, published)
+    return Entry(name, make, published, MACMPEC, solution, start=start)
 
 
 def _interval(lo: float, hi: float) -> list[sets.Set]:
@@ -87,11 +58,13 @@ def _interval(lo: float, hi: float) -> list[sets.Set]:
     return [sets.Box(lo, np.inf), sets.Box(-np.inf, hi), sets.Reals()]
 
 
-def _gnash(name: str, gamma: float, published: float) -> Entry:
+def _gnash(number: int, gamma: float, output: float, published: float, x: float, y: list[float]) -> Entry:
+    """Return a leader and four Cournot firms, of which none makes more than `output`."""
     return _entry(
-        name, f"A leader and four Cournot firms, demand exponent {gamma}", published, (0.5, 0.5, 60),
-        GnashLoss(gamma), GnashMap(gamma), 75.0, np.full(4, 30.0), _interval(0, OUTPUT), sets.Box(0.0, OUTPUT),
-        lower_domain=sets.Box(0.1, OUTPUT), modulus=0.13, smoothness=1.0,
+        f"gnash{number}", f"A leader and four Cournot firms of output {output:g}, demand exponent {gamma}", published, ([x], y),
+        GnashLoss(gamma), GnashMap(gamma), min(75.0, output), np.full(4, min(30.0, output)), _interval(0, output),
+        sets.Box(0.0, output), lower_domain=sets.Box(0.1, output), modulus=0.13, smoothness=1.0,
+        start="" if output > 75 else INSIDE_X,
     )  # fmt: skip
 
 
@@ -126,53 +99,65 @@ def qpec_100_1() -> TwoStage:
     """A generated LCP of 100 unknowns; two clients know one row of X each (MacMPEC; f* = 0.0990028)."""
     rows = [sets.Halfspace(row, -a) for row, a in zip(qpec_data()["Ax"], qpec_data()["a"], strict=True)]
     x0 = np.random.default_rng(5).normal(size=5)
-    return _problem("qpec-100-1", qpec_loss, qpec_map, x0, np.zeros(100), [*rows, sets.Reals()], POSITIVE)
-
-
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        _gnash("gnash10", 1.0, -230.823),
-        _gnash("gnash11", 1.1, -129.912),
-        _gnash("gnash12", 1.3, -36.9331),
-        _gnash("gnash13", 1.5, -7.06178),
-        _gnash("gnash14", 1.7, -0.179046),
-        _entry(
-            "outrata31-vi", "Outrata 1994: y in a disc and a half-plane that both move with x, as a VI", 3.2077, (0.3, 0.15, 20),
-            lambda x, y: 0.5 * (y[0] - 3) ** 2 + 0.5 * (y[1] - 4) ** 2,
-            lambda x, y, share: jnp.stack([(1 + 0.2 * x[0]) * y[0] - (3 + 1.333 * x[0]), (1 + 0.1 * x[0]) * y[1] - x[0]]),
-            10.0, np.ones(2), _interval(0, 10), _disc,
-            solver=ROUGH, lower_domain=sets.Box(0.0, 10.0), modulus=1.0, smoothness=3.0, monitor=ROUGH,
-        ),
-        _entry(
-            "nash1", "A map without a potential, over a set that moves with x", 0.0, (0.1, 0.05, 100),
-            lambda x, y: 0.5 * jnp.sum((x - y) ** 2),
-            lambda x, y, share: jnp.array([[2, 8 / 3], [5 / 4, 2]]) @ y - jnp.array([34, 24.25]),
-            np.zeros(2), np.zeros(2), _interval(0, 10), lambda x, share: sets.Box(-jnp.inf, 15 - x[::-1]),
-        ),
-        _entry(
-            "stackelberg1-vi", "Henderson and Quandt: a leader and one follower, as a VI", -3266.67, (0.2, 0.5, 60),
-            lambda x, y: 0.5 * x[0] ** 2 + 0.5 * x[0] * y[0] - 95 * x[0],
-            lambda x, y, share: 2 * y + 0.5 * x - 100, 0.0, 0.0, _interval(0, 200), POSITIVE,
-        ),
-        _entry(
-            "gauvin-vi", "A follower bounded by 20 - x, as a VI", 20.0, (0.05, 0.05, 60),
-            lambda x, y: x[0] ** 2 + (y[0] - 10) ** 2,
-            lambda x, y, share: 4 * (x + 2 * y - 30), 7.5, 0.0, _interval(0, 15), lambda x, share: sets.Box(0.0, 20 - x),
-        ),
-        _entry(
-            "jr1-vi", "(x - 1)^2 + y^2 with y = max(0, x), as a VI", 0.5, (0.05, 0.05, 60),
-            lambda x, y: (x[0] - 1) ** 2 + y[0] ** 2, lambda x, y, share: y - x, 2.0, 0.0, None, POSITIVE, start=NO_START,
-        ),
-        _entry(
-            "jr2-vi", "(y - 1)^2 + x^2 with y = max(0, x), as a VI", 0.5, (0.05, 0.05, 60),
-            lambda x, y: (y[0] - 1) ** 2 + x[0] ** 2, lambda x, y, share: y - x, 2.0, 0.0, None, POSITIVE, start=NO_START,
-        ),
-        _entry(
-            "qpec1-vi", "Ten times y = max(0, x), as a VI", 80.0, (0.01, 0.05, 100),
-            lambda x, y: jnp.sum((x + 1) ** 2) + jnp.sum((y + 2) ** 2),
-            lambda x, y, share: y - jnp.concatenate([x, jnp.zeros_like(x)]), np.ones(10), np.ones(20), None, POSITIVE,
-        ),
-        Entry("qpec-100-1", qpec_100_1, 0.0990028, FedRZO2s(2e-3, 0.05, 10, solver=ACCURATE), 200, start=RIGHT_VALLEY),
+    return _problem(
+        "qpec-100-1", qpec_loss, qpec_map, x0, np.zeros(100), [*rows, sets.Reals()], POSITIVE, modulus=0.0038, smoothness=0.763
     )
-}  # fmt: skip
+
+
+ENTRIES = by_name(
+    _gnash(10, 1.0, OUTPUT, -230.823, 47.035955, [34.853506, 46.414312, 61.377394, 81.483096]),
+    _gnash(11, 1.1, OUTPUT, -129.912, 34.994199, [28.546536, 39.476306, 53.636682, 72.713261]),
+    _gnash(12, 1.3, OUTPUT, -36.9331, 18.133225, [19.151074, 29.065047, 41.907245, 59.243081]),
+    _gnash(13, 1.5, OUTPUT, -7.06178, 7.551972, [12.599424, 21.731383, 33.534821, 49.451833]),
+    _gnash(14, 1.7, OUTPUT, -0.179046, 1.066333, [7.840873, 16.347042, 27.302686, 42.029447]),
+    _gnash(15, 1.0, 50.0, -354.699, 50.0, [40.267719, 50.0, 50.0, 50.0]),
+    _gnash(16, 1.1, 40.0, -241.442, 40.0, [34.667385, 40.0, 40.0, 40.0]),
+    _gnash(17, 1.3, 30.0, -90.7491, 25.258441, [24.195379, 30.0, 30.0, 30.0]),
+    _gnash(18, 1.5, 25.0, -25.6982, 13.199918, [16.393903, 25.0, 25.0, 25.0]),
+    _gnash(19, 1.7, 20.0, -6.11671, 6.369333, [11.33275, 19.500266, 20.0, 20.0]),
+    _entry(
+        "outrata31-vi", "Outrata 1994: y in a disc and a half-plane that both move with x, as a VI", 3.2077,
+        ([4.060406], [2.682244, 1.487147]),
+        lambda x, y: 0.5 * (y[0] - 3) ** 2 + 0.5 * (y[1] - 4) ** 2,
+        lambda x, y, share: jnp.stack([(1 + 0.2 * x[0]) * y[0] - (3 + 1.333 * x[0]), (1 + 0.1 * x[0]) * y[1] - x[0]]),
+        10.0, np.ones(2), _interval(0, 10), _disc,
+        lower_domain=sets.Box(0.0, 10.0), modulus=1.0, smoothness=3.0, monitor=ROUGH,
+    ),
+    _entry(
+        "nash1", "A map without a potential, over a set that moves with x", 0.0, ([9.5, 5.5], [9.5, 5.5]),
+        lambda x, y: 0.5 * jnp.sum((x - y) ** 2),
+        lambda x, y, share: TWO_FIRMS @ y - jnp.array([34, 24.25]),
+        np.zeros(2), np.zeros(2), _interval(0, 10), lambda x, share: sets.Box(-jnp.inf, 15 - x[::-1]),
+    ),
+    _entry(
+        "flp2", "Fukushima, Luo and Pang 1998: the map of nash1 over the orthant, moved by x", 0.0, ([7.0, 7.5], [0.5, 0.5]),
+        lambda x, y: 0.5 * jnp.sum((jnp.sum(x) + y - 15) ** 2),
+        lambda x, y, share: TWO_FIRMS[:, ::-1] @ x + TWO_FIRMS @ y - jnp.array([36.0, 25.0]),
+        np.zeros(2), np.zeros(2), _interval(0, 10), POSITIVE, start=NO_START, modulus=0.04, smoothness=4.0,
+    ),
+    _entry(
+        "stackelberg1-vi", "Henderson and Quandt: a leader and one follower, as a VI", -3266.67, ([280 / 3], [80 / 3]),
+        lambda x, y: 0.5 * x[0] ** 2 + 0.5 * x[0] * y[0] - 95 * x[0],
+        lambda x, y, share: 2 * y + 0.5 * x - 100, 0.0, 0.0, _interval(0, 200), POSITIVE,
+    ),
+    _entry(
+        "gauvin-vi", "A follower bounded by 20 - x, as a VI", 20.0, ([2.0], [14.0]),
+        lambda x, y: x[0] ** 2 + (y[0] - 10) ** 2,
+        lambda x, y, share: 4 * (x + 2 * y - 30), 7.5, 0.0, _interval(0, 15), lambda x, share: sets.Box(0.0, 20 - x),
+    ),
+    _entry(
+        "jr1-vi", "(x - 1)^2 + y^2 with y = max(0, x), as a VI", 0.5, ([0.5], [0.5]),
+        lambda x, y: (x[0] - 1) ** 2 + y[0] ** 2, lambda x, y, share: y - x, 2.0, 0.0, None, POSITIVE, start=NO_START,
+    ),
+    _entry(
+        "jr2-vi", "(y - 1)^2 + x^2 with y = max(0, x), as a VI", 0.5, ([0.5], [0.5]),
+        lambda x, y: (y[0] - 1) ** 2 + x[0] ** 2, lambda x, y, share: y - x, 2.0, 0.0, None, POSITIVE, start=NO_START,
+    ),
+    _entry(
+        "qpec1-vi", "Ten times y = max(0, x), as a VI", 80.0, (-np.ones(10), np.zeros(20)),
+        lambda x, y: jnp.sum((x + 1) ** 2) + jnp.sum((y + 2) ** 2),
+        lambda x, y, share: y - jnp.concatenate([x, jnp.zeros_like(x)]), np.ones(10), np.ones(20), None, POSITIVE,
+    ),
+    Entry("qpec-100-1", qpec_100_1, 0.0990028, MACMPEC, ([-0.469071, -0.018665, 0.567044, 0.102218, -0.81055], None),
+          start=RIGHT_VALLEY),
+)  # fmt: skip
