@@ -2,20 +2,23 @@
 
 Equalities are eliminated first. What is left is the shortest move d with A d <= q, a strictly convex
 quadratic program: once it is known which rows are active, a linear solve on those rows gives d to rounding.
-Those of a point nearby, where there is one, are tried first. Else, of a few rows they are found one by one, of many
-by a primal-dual interior-point method. Derivatives come from the same active rows.
+Those of a point nearby, where there is one, are tried first. Else, of a handful of rows all choices are tried, of a few
+they are found one by one, of many by a primal-dual interior-point method. Derivatives come from the same active rows.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedrzo.sets.base import Rows
 from fedrzo.sets.interior import interior_point
 
+HANDFUL = 6  # rows of which all choices are tried
 FEW = 16  # rows that are added one by one
 MANY = 128  # beyond so many, that takes too long, also where all else has failed
 FINISHING_STEPS = 5  # 1 is used, unless the first guess of the active rows is wrong
@@ -134,11 +137,14 @@ def shortest_move(A: Array, q: Array, tight: Array | None) -> tuple[Array, Array
 def _solve(B: Array, q: Array, tight: Array | None, done: Array) -> tuple[Array, Array]:
     """Return the multipliers of the shortest d with `B d <= q`, and the active rows.
 
-    One way of finding them after the other, until one is right: the rows that are tight nearby, if any are known; then row by
-    row where there are few, by the interior-point method where there are more; then the other of the two.
+    One way of finding them after the other, until one is right: the rows that are tight nearby, if any are known; then all
+    choices where there is a handful; else row by row where there are few, by the interior-point method where there are more;
+    then the other of the two.
     """
     ways: list[Way] = [lambda done: interior_point(B, q, done)]
-    if B.shape[0] <= MANY:
+    if B.shape[0] <= HANDFUL:  # whose code is short: compiling the others takes longer than all else about a polygon
+        ways = [lambda done: _all_choices(B, q)]
+    elif B.shape[0] <= MANY:
         ways.insert(B.shape[0] > FEW, lambda done: _row_by_row(B, q, done))
     if tight is not None:
         ways.insert(0, lambda done: (tight, jnp.zeros_like(q)))
@@ -150,9 +156,30 @@ def _solve(B: Array, q: Array, tight: Array | None, done: Array) -> tuple[Array,
         hinted = (tight is not None) & (count == 0)
         return count + 1, *_finish(B, q, u, s, best, jnp.where(hinted, 1, SHARPEST), done)
 
-    start = (jnp.int32(0), (jnp.asarray(jnp.inf, q.dtype), jnp.zeros_like(q), q < 0), done)
+    nothing = jnp.asarray(jnp.inf, q.dtype), jnp.zeros_like(q), q < 0
+    if len(ways) == 1:
+        (_, u, active), _ = _finish(B, q, *ways[0](done), nothing, SHARPEST, done)
+        return u, active
+    start = (jnp.int32(0), nothing, done)
     _, (_, u, active), _ = lax.while_loop(lambda c: (c[0] < len(ways)) & ~c[2], attempt, start)
     return u, active
+
+
+def _all_choices(B: Array, q: Array) -> tuple[Array, Array]:
+    """Return the multipliers, and no slacks, of the choice of active rows that is nearest to optimality: all are tried."""
+    p, gram = B.shape[0], B @ B.T
+    sizes = range(min(B.shape) + 1)  # no more are ever needed than the rows span dimensions
+    chosen = np.array([[i in rows for i in range(p)] for size in sizes for rows in itertools.combinations(range(p), size)])
+    tiny = 100 * p * float(jnp.finfo(B.dtype).eps)
+
+    def one(active: Array) -> tuple[Array, Array]:
+        both = active[:, None] & active
+        factor = jax.scipy.linalg.cho_factor(jnp.where(both, gram, 0) + jnp.diag(jnp.where(active, tiny, 1)))
+        u = jax.scipy.linalg.cho_solve(factor, jnp.where(active, -q, 0))
+        return jnp.max(jnp.abs(jnp.minimum(u, q + gram @ u))), jnp.where(active, jnp.maximum(u, tiny), 0)
+
+    residuals, multipliers = jax.vmap(one)(jnp.asarray(chosen))
+    return multipliers[jnp.argmin(residuals)], jnp.zeros_like(q)
 
 
 def _row_by_row(B: Array, q: Array, done: Array) -> tuple[Array, Array]:
