@@ -113,7 +113,7 @@ def by_ipopt(job: dict[str, Any]) -> None:
         x, violation = seen(found["x"])
         status = solver.stats()["return_status"]
         last = t == RELAXATIONS[-1]
-        say(x, says=f"{status}, t = {t:g}", complementarity=float(violation), done=last)
+        say(x.full(), says=f"{status}, t = {t:g}", complementarity=float(violation), done=last)
 
 
 def by_mpecss(job: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def gnash10(m: Model) -> Any:
     x, y = m.variable(1, 0.0, 150.0, 75.0), m.variable(4, 0.0, 150.0, 30.0)
     total = x + ca.sum1(y)
     price = demand / total
-    gradient = costs[1:] + capacity ** (-1 / betas[1:]) * y - price + y * price / total
+    gradient = ca.DM(costs[1:]) + ca.DM(capacity ** (-1 / betas[1:])) * y - price + y * price / total
     m.solves(gradient, y, (y, ca.DM.eye(4)), (150 - y, -ca.DM.eye(4)))
     power = (1 + betas[0]) / betas[0]
     m.objective = costs[0] * x + capacity ** (-1 / betas[0]) / power * x**power - x * price
@@ -142,14 +142,15 @@ def cournot(game: mpec_game.Game) -> tuple[Model, Any]:
     model = Model()
     x = model.variable(1, 0.0, mpec_game.HIGHEST)
     followers, revenue = len(game.caps), 0
+    first, rise, caps = ca.DM(game.first), ca.DM(game.rise), ca.DM(game.caps)
     for a, b in game.scenarios:
         y = model.variable(followers, 0.0, game.caps)
         total = model.variable(1, 0.0)
         above, below = model.variable(followers, 0.0), model.variable(followers, 0.0)  # multipliers of y <= cap and y >= 0
         model.constrain(x + ca.sum1(y) - total)
-        model.constrain(game.first + (game.rise + b) * y - a + b * total + above - below)
+        model.constrain(first + (rise + b) * y - a + b * total + above - below)
         model.complementary(below, y)
-        model.complementary(above, game.caps - y)
+        model.complementary(above, caps - y)
         revenue += x * (a - b * total)
     model.objective = mpec_game.LEADER[0] * x + mpec_game.LEADER[1] * x**2 / 2 - revenue / len(game.scenarios)
     return model, x
