@@ -25,7 +25,7 @@ PRODUCTS = 50  # for it, times two
 class State(NamedTuple):
     """Between two steps."""
 
-    count: jax.Array
+    taken: jax.Array
     y: jax.Array
     ahead: jax.Array  # P(y - alpha G(y)), whose residual it is
     residual: jax.Array
@@ -43,7 +43,7 @@ def begin(map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, tolerance: Any) ->
     alpha = jnp.asarray(0.9 / L, y0.dtype)
 
     def unsolved(state: State) -> jax.Array:
-        return state.going & (state.count < MOST) & ~reached(state.ahead, state.residual, mu, tolerance)
+        return state.going & (state.taken < MOST) & ~reached(state.ahead, state.residual, mu, tolerance)
 
     def step(state: State) -> State:
         ahead, forward = jax.linearize(lambda y: set.project(y - alpha * map(y)), state.y)
@@ -52,7 +52,7 @@ def begin(map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, tolerance: Any) ->
         ahead, _, residual = foresee(map, set, trial, alpha)
         good = residual <= PROGRESS * state.residual
         chosen = [jnp.where(good, new, old) for new, old in ((trial, state.y), (ahead, state.ahead), (residual, state.residual))]
-        return State(state.count + 1, *chosen, state.steps + products + 3, good)
+        return State(state.taken + 1, *chosen, state.steps + products + 3, good)
 
     ahead, _, residual = foresee(map, set, y0, alpha)
     state = State(jnp.int32(0), y0, ahead, residual, jnp.int32(2), jnp.isfinite(residual))
