@@ -14,6 +14,7 @@ import numpy as np
 
 from helpers import mpec_game
 
+PART = 32  # firms whose outputs have a sum of their own
 TABLES = Path(__file__).parents[2] / "src" / "fedrzo" / "zoo" / "tables"
 
 
@@ -138,16 +139,21 @@ PUBLISHED = {
 
 
 def cournot(game: mpec_game.Game) -> tuple[Model, Any]:
-    """Return a game. The total output of each scenario is a variable, without which derivatives would be dense."""
+    """Return a game. The outputs of some firms at a time have their sum as a variable, and so do those of all.
+
+    Without the sums, derivatives would be dense; with one sum of all firms, CasADi takes long to find out that they are not.
+    """
     model = Model()
     x = model.variable(1, 0.0, mpec_game.HIGHEST)
     followers, revenue = len(game.caps), 0
     first, rise, caps = ca.DM(game.first), ca.DM(game.rise), ca.DM(game.caps)
+    parts = [slice(start, min(start + PART, followers)) for start in range(0, followers, PART)]
     for a, b in game.scenarios:
         y = model.variable(followers, 0.0, game.caps)
-        total = model.variable(1, 0.0)
+        total, sums = model.variable(1, 0.0), model.variable(len(parts), 0.0)
         above, below = model.variable(followers, 0.0), model.variable(followers, 0.0)  # multipliers of y <= cap and y >= 0
-        model.constrain(x + ca.sum1(y) - total)
+        model.constrain(x + ca.sum1(sums) - total)
+        model.constrain(ca.vertcat(*(ca.sum1(y[part]) for part in parts)) - sums)
         model.constrain(first + (rise + b) * y - a + b * total + above - below)
         model.complementary(below, y)
         model.complementary(above, caps - y)
