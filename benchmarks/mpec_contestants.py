@@ -97,8 +97,8 @@ def by_ipopt(job: dict[str, Any]) -> None:
     smaller = ca.fmin(ca.vertcat(*(one for one, _ in model.pairs)), ca.vertcat(*(other for _, other in model.pairs)))
     seen = ca.Function("seen", [z], [upper, ca.norm_inf(smaller)])
     nlp = {"x": z, "f": model.objective, "g": ca.vertcat(*model.rows, products)}
-    # Of four settings that were tried, the one with the fewest iterations: adaptive barriers, from the last x and multipliers. One
-    # solver serves all relaxations, since CasADi takes as long to derive its derivatives as IPOPT does for several iterations.
+    # Of four settings that were tried on three of the problems, none was faster: adaptive barriers, from the last x. One solver
+    # serves all relaxations, since CasADi takes as long to derive its derivatives as IPOPT does for several iterations.
     settings = {
         "print_time": False,
         "ipopt.print_level": 0,
