@@ -18,6 +18,7 @@ from fedrzo.support.pytrees import replaced
 from fedrzo.vi.spectrum import DENSE, at_point
 
 MONITORED = 1e-11
+CACHED = 2**12  # entries of all y that are solved for together, on a CPU: more do not stay in its cache
 
 
 class TwoStage(WithMap):
@@ -183,8 +184,9 @@ class TwoStage(WithMap):
         """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
         x = jnp.asarray(x, float)
         fetch, owner, weights = self.scenarios()
-        rows = jnp.arange(weights.size)
-        values, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK))
+        rows, most = jnp.arange(weights.size), max(1, CACHED // self.lower_layout.size)
+        together = min(weights.size, CHUNK, most if jax.default_backend() == "cpu" else CHUNK)
+        values, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=together)
         return {"loss": weights @ values, "feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
 
     def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[jax.Array, jax.Array]:
