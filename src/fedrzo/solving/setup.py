@@ -97,7 +97,7 @@ def scales(problem: Problem, rng: np.random.Generator) -> tuple[float, float, fl
     Points are looked at where all sets are kept. Where the loss does not change around the start, wider circles are drawn.
     """
     x0, n = np.asarray(problem.x0, float), problem.dim
-    noise = rng.standard_normal((PROBES, n))
+    noise = rng.standard_normal((min(PROBES, 2**n), n))  # few directions differ where x is short
     rays = noise / np.linalg.norm(noise, axis=1, keepdims=True)
     smoothing = REACH * (math.sqrt(n) + float(np.linalg.norm(x0)))
     for times in range(1, WIDENINGS + 1):
