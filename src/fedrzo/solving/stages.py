@@ -30,6 +30,7 @@ SMALLEST = 1e-5  # smoothing, in units of the largest
 CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to compile, and what so many looks at a stage's ends take
 FAR = 1e8  # in units of the first smoothing: a problem whose loss still falls there has no answer
 PIECE = 64  # rounds after which the clock is looked at, at most
+TURN, FEWEST = 0.1, 4  # of the time that is left: what a stage of a slow problem takes, of more than so many rounds
 
 
 class Point(NamedTuple):
@@ -169,14 +170,21 @@ class Search:
         return Point(x, feasible[j], float(values[j]), steps[j], methods[j], start, rounds[j], seeds[j])
 
     def _advance(self, session: Session, rounds: int) -> int:
-        """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
-        piece = 1
+        """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were.
+
+        Where rounds are slow, a few in each of several stages lead farther than many in one.
+        """
+        piece, ends = 1, math.inf
         while session.round < rounds and not (self.late and session.round):
             begun = time.perf_counter()
+            if session.round >= FEWEST and begun > ends:
+                break
+            if session.round == 1:  # the first round of all compiles
+                ends = begun + TURN * (self.deadline - begun)
             session.advance(min(piece, rounds - session.round))
             session.progress()  # which waits for the rounds: compiled code is only begun by then
             now = time.perf_counter()
-            left = piece * (self.deadline - self.judging - now) / max(now - begun, 1e-9)  # rounds, at the pace of the last ones
+            left = piece * (min(self.deadline - self.judging, ends) - now) / max(now - begun, 1e-9)  # rounds, at that pace
             piece = max(1, min(2 * piece, PIECE, int(left)))
         return session.round
 
