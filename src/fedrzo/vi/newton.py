@@ -51,8 +51,10 @@ def begin(map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, tolerance: Any) ->
         trial = set.project(state.y + move)
         ahead, _, residual = foresee(map, set, trial, alpha)
         good = residual <= PROGRESS * state.residual
-        chosen = [jnp.where(good, new, old) for new, old in ((trial, state.y), (ahead, state.ahead), (residual, state.residual))]
-        return State(state.taken + 1, *chosen, state.steps + products + 3, good)
+        return State(
+            state.taken + 1, jnp.where(good, trial, state.y), jnp.where(good, ahead, state.ahead),
+            jnp.where(good, residual, state.residual), state.steps + products + 3, good,
+        )  # fmt: skip
 
     ahead, _, residual = foresee(map, set, y0, alpha)
     state = State(jnp.int32(0), y0, ahead, residual, jnp.int32(2), jnp.isfinite(residual))
