@@ -9,18 +9,19 @@ import numpy as np
 
 from fedrzo import vi
 from fedrzo.data.client_data import CHUNK
+from fedrzo.problems.client_constants import WithClientConstants
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss
 from fedrzo.problems.questions import BY_CLIENTS
-from fedrzo.problems.scenarios import EMPTY, Measured, WithMap, hardest, measure
+from fedrzo.problems.scenarios import EMPTY, measure
 from fedrzo.support.arguments import check_function, checked_signature
-from fedrzo.support.pytrees import replaced
 from fedrzo.vi.base import check_solver
 from fedrzo.vi.spectrum import DENSE, at_point
 
 MONITORED = 1e-11
+CACHED = 2**12  # entries of all y that are solved for together, on a CPU: more do not stay in its cache
 
 
-class TwoStage(WithMap):
+class TwoStage(WithClientConstants):
     """Minimise the mean of `loss(x, y(x, xi), xi)`, where y(x, xi) solves the variational inequality of `map` over Y(x, xi).
 
     Args:
@@ -42,7 +43,7 @@ class TwoStage(WithMap):
         name: how the problem is called in tables.
     """
 
-    arrays = (*WithMap.arrays, "monitor", "client_constants")
+    arrays = (*WithClientConstants.arrays, "monitor")
     theorem = "twostage"
     usual = "FedRZO2s"
     lower_solved_by = BY_CLIENTS
@@ -81,23 +82,6 @@ class TwoStage(WithMap):
             self.check_map()
             self.take_constants(measure(self) if self.estimated else None)
 
-    def take_constants(self, measured: Measured | None) -> None:
-        """Have every client use the constants that it measured, or those that the user gave."""
-        self.measured_gradients = 0 if measured is None else measured.gradients
-        found = (None, None) if measured is None else (measured.mu, measured.L)
-        chosen = [np.asarray(own if given is None else given) for own, given in zip(found, self.given, strict=True)]
-        self.client_constants = vi.Constants(*(np.broadcast_to(c.astype(float), self.clients) for c in chosen))
-
-    @property
-    def modulus(self) -> float:
-        """The least modulus of any client's map: the user's, else measured."""
-        return float(np.min(self.client_constants.mu))
-
-    @property
-    def smoothness(self) -> float:
-        """The largest Lipschitz constant of any client's map: the user's, else measured."""
-        return float(np.max(self.client_constants.L))
-
     def moved_to(self, x0: np.ndarray) -> Self:
         """Return this problem with another starting point, with the constants measured there."""
         moved = super().moved_to(x0)
@@ -111,20 +95,6 @@ class TwoStage(WithMap):
         part = super().part(clients)
         part.client_constants = vi.Constants(*(np.asarray(c)[list(clients)] for c in self.client_constants))
         return part
-
-    def hardest(self) -> vi.Constants:
-        """Return mu and L of the client whose lower levels are the hardest to solve."""
-        i = hardest(*map(np.asarray, self.client_constants))
-        return vi.Constants(float(self.client_constants.mu[i]), float(self.client_constants.L[i]))
-
-    def as_stated(self) -> Self:
-        """Return this problem without what was measured of it."""
-        return replaced(self, client_constants=vi.Constants(None, None), measured_gradients=0)
-
-    def constants_of(self, client: Any) -> vi.Constants:
-        """Return mu and L of one client's map; those that hold for all clients where none is named."""
-        mu, L = map(jnp.asarray, self.client_constants)
-        return vi.Constants(jnp.min(mu), jnp.max(L)) if client is None else vi.Constants(mu[client], L[client])
 
     def solve(self, x: jax.Array, xi: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None) -> vi.Solution:
         """Solve the lower level at a flat x for a scenario of a client. Where Y(x, xi) is empty, y is NaN, which stops a run."""
@@ -190,8 +160,9 @@ class TwoStage(WithMap):
         """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
         x = jnp.asarray(x, float)
         fetch, owner, weights = self.scenarios()
-        rows = jnp.arange(weights.size)
-        means, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=min(weights.size, CHUNK))
+        rows, most = jnp.arange(weights.size), max(1, CACHED // self.lower_layout.size)
+        together = min(weights.size, CHUNK, most if jax.default_backend() == "cpu" else CHUNK)
+        means, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=together)
         found = {"feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
         return {name: weights @ each for name, each in means.items()} | found
 

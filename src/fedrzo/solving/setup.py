@@ -14,7 +14,7 @@ from fedrzo.methods import METHODS, LocalSGD
 from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
-from fedrzo.problems.questions import BY_SERVER
+from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 
 LANES = 6  # runs side by side in a stage
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
@@ -25,6 +25,8 @@ WIDENINGS = 12  # how often the first smoothing is made larger, where the loss d
 LOOKED_AT = 256  # entries of x, at most, whose units are looked for
 SWEEPS = 6  # over them
 APART = 100.0  # between what the loss changes by along two entries: from then on their units differ
+ROUNDS, FEWEST = 64, 4  # of the first stage; how few, at least,
+WORK = 1e5  # where a round solves for more unknowns of lower levels than this
 WHOLE = 64  # samples of a client that are all used in every step; of more, some are drawn
 DRAWN = 16
 
@@ -110,6 +112,15 @@ def prepare(problem: Problem, key: int) -> Setup:
     return Setup(problem, method, found, cost, caveat)
 
 
+def first_rounds(setup: Setup) -> int:
+    """Return how many rounds the first stage has: fewer where each solves for a lot, since several stages lead farther."""
+    problem, batch = setup.problem, setup.method.batch_size
+    if problem.lower_solved_by != BY_CLIENTS:
+        return ROUNDS
+    scenarios = judged_on(problem) if batch == FULL else problem.clients * batch
+    return max(FEWEST, int(ROUNDS * min(1.0, WORK / (LANES * scenarios * problem.layouts["y0"].size))))
+
+
 def judged_on(problem: Problem) -> int:
     """Return how many samples a loss is judged on."""
     data = problem.data
@@ -170,7 +181,8 @@ def scales(problem: Problem, seed: int) -> Scales:
     Points are looked at where all sets are kept. Where the loss does not change around the start, wider circles are drawn.
     """
     x0, n = np.asarray(problem.x0, float), problem.dim
-    noise = np.random.default_rng(seed).standard_normal((PROBES, n))
+    directions = min(PROBES, 2**n)  # few differ where x is short
+    noise = np.random.default_rng(seed).standard_normal((directions, n))
     rays = noise / np.linalg.norm(noise, axis=1, keepdims=True)
     size = math.sqrt(n) + (0.0 if problem.layout.scale else float(np.linalg.norm(x0)))  # units are those of a change, not of x
     smoothing, penalty = REACH * size, problem.penalty

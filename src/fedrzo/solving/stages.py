@@ -19,13 +19,13 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
-from fedrzo.solving.setup import FACTOR, LANES, Setup, judged_on, looks, seed_of
+from fedrzo.solving.setup import FACTOR, LANES, Setup, first_rounds, judged_on, looks, seed_of
 
 RATIO = 10**0.5  # between the steps of two runs
 UPWARDS = 2  # how many of them may be longer than the last best one
 LONGEST = 1.0  # in units of the Moreau parameter, where there are sets: half of what no longer contracts
 FIRST = 0.3  # in the same units
-ROUNDS, MORE, MOST = 64, 1.5, 1000  # of a stage: the first time, how many more after one that gains little, at most
+MORE, MOST = 1.5, 1000  # rounds of a stage: how many more after one that gains little, at most
 LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
 SMALLEST = 1e-5  # smoothing, in units of the largest
 CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to compile, and what so many looks at a stage's ends take
@@ -66,7 +66,7 @@ class Search:
         self.top = self.before = self.start.loss  # where this descent began, and the lowest loss before it
         self.worst = self.start.violation  # that was seen
         self.smoothing = self.largest = self.setup.scales.smoothing
-        self.rounds, self.stages, self.taken = ROUNDS, 0, 0
+        self.rounds, self.stages, self.taken = first_rounds(self.setup), 0, 0
         self.cost, self.history = self.setup.cost, History()
         self.raised = 0  # times that the penalty was
         self.refused = ""  # why there is no certificate

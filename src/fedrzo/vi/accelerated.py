@@ -10,6 +10,7 @@ from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
 from fedrzo.support.fields import checked
 from fedrzo.vi.base import Map, Solution, Solver, answer, foresee, optional, optional_whole, reached
+from fedrzo.vi.newton import begin
 
 # A guess must bring the length of a step below this fraction of the shortest so far. So there are at most
 # log(1/tolerance)/log(1/0.9) accepted guesses, and between them plain extragradient steps, with their own guarantee.
@@ -47,6 +48,7 @@ class Accelerated(Solver):
     The extragradient step is a fixed-point iteration; Anderson acceleration guesses its limit from the last few steps
     (exactly, on an affine map with as few distinct eigenvalues on the free variables). A guess is taken if it shortens the next
     step, else the plain extragradient step is. One step costs two evaluations of the map, three projections, and O(memory n).
+    Where y is large and its set has a closed form, a few of Newton's steps come first, by products with the map's derivative.
 
     Args:
         tolerance: stop as soon as the error bound is below it, relative to max(1, |y|).
@@ -65,7 +67,7 @@ class Accelerated(Solver):
 
     def solve(self, map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, k: Any = 1) -> Solution:
         """See `Solver.solve`."""
-        y0 = set.project(y0)
+        y0, before = begin(map, set, set.project(y0), mu, L, self.tolerance)
         # On an affine map as many past steps as variables tell all; more would only make the system singular.
         zeros = jnp.zeros((min(self.memory, y0.size), y0.size), y0.dtype)
         far, no, yes = jnp.asarray(jnp.inf, y0.dtype), jnp.int32(0), jnp.bool_(True)
@@ -77,7 +79,7 @@ class Accelerated(Solver):
             return going & ~reached(state.best, state.residual, mu, self.tolerance)
 
         state = jax.lax.while_loop(unsolved, lambda state: self._step(map, set, state), start)
-        return answer(state.best, state.residual, mu, state.steps)
+        return answer(state.best, state.residual, mu, before + state.steps)
 
     def _step(self, map: Map, set: Set, state: State) -> State:
         y, alpha = state.trial, state.alpha
