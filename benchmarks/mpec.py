@@ -25,7 +25,7 @@ import numpy as np
 from fedrzo.support.cores import cores
 from helpers import mpec_answers, mpec_game
 from helpers.environments import Environment, PeerError
-from helpers.mpec_figure import figure
+from helpers.mpec_figure import NEAR, figure
 from helpers.timing import save
 
 GAMES = ("1x1", "10x100", "1000x1", "100x100", "1000x100", "100x1000", "1000x1000", "100x10000")
@@ -34,7 +34,6 @@ QUICK = ("stackelberg1", "desilva", "1x1", "10x10")
 REQUIREMENTS = ("casadi==3.8.2", "mpecss==1.0.3")
 SCRIPT = Path(__file__).parent / "mpec_contestants.py"
 SOLVERS = ("fedrzo", "ipopt", "mpecss")
-NEAR = 1e-3  # the gap that counts as solved
 SPARE = 60.0  # what a process of fz.solve may take beside its own limit: imports, the problem, a last look
 
 

@@ -24,7 +24,7 @@ class Solution(NamedTuple):
         y: the point.
         residual: the norm of an element of G(y) + N_Y(y), which is zero at the solution only.
         error_bound: residual / mu, at least ||y - y*|| since G + N_Y is strongly monotone too; inf where mu is not positive.
-        steps: evaluations of G, each followed by a projection.
+        steps: evaluations of G, each followed by a projection, and products with its derivative.
     """
 
     y: jax.Array
