@@ -63,6 +63,17 @@ class ClientData:
         data.clients, data.identical = clients, True
         return data
 
+    def thinned(self, every: int) -> Self:
+        """Return every so manieth sample of each client, and at least one."""
+        thin = copy.copy(self)
+        rows = [o + np.arange(0, s, every) for o, s in zip(np.asarray(self.offsets), np.asarray(self.sizes), strict=True)]
+        thin.sizes = np.array([len(own) for own in rows], np.int32)
+        thin.offsets = (np.cumsum(thin.sizes) - thin.sizes).astype(np.int32)
+        thin.flat = jax.tree.map(lambda leaf: np.asarray(leaf)[np.concatenate(rows)], self.flat)
+        thin.samples = int(thin.sizes.sum())
+        thin.equal_size = int(thin.sizes[0]) if len(set(thin.sizes.tolist())) == 1 else None
+        return thin
+
     def part(self, clients: Sequence[int]) -> Self:
         """Return some clients' samples alone; whether all clients have equally many is still known, so steps compute alike."""
         part = copy.copy(self)

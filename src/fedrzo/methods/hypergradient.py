@@ -111,12 +111,12 @@ class HypergradientMethod(Method):
 
     def check(self, problem: Bilevel) -> None:
         """Refuse what is outside these methods' assumptions, naming the one that is not."""
-        super().check(problem)
         name = type(self).__name__
-        if problem.lower_constrained:
-            raise InputError(f"lower_constraint: {name} needs an unconstrained lower level; use fz.FedRZObl")
         if problem.lower_domain is not None:
             raise InputError(f"lower_domain: {name} solves the lower level at x itself; use fz.FedRZObl, or drop it")
+        super().check(problem)
+        if problem.lower_constrained:
+            raise InputError(f"lower_constraint: {name} needs an unconstrained lower level; use fz.FedRZObl")
         if problem.lower_blackbox:
             raise InputError(f"lower: {name} needs gradients, a black box has none; use fz.FedRZObl")
         for argument in ("batch_size", "anchor_batch_size", "first_batch_size"):

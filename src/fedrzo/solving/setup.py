@@ -3,7 +3,6 @@
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,8 +14,8 @@ from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
+from fedrzo.solving.judging import LANES, judged_on, looks, losses
 
-LANES = 6  # runs side by side in a stage
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
 FACTOR = 4.0  # between the smoothings of two stages
 FIRM = 2.0  # the first penalty, in units of what balances the loss where coupling constraints are broken
@@ -25,8 +24,8 @@ WIDENINGS = 12  # how often the first smoothing is made larger, where the loss d
 LOOKED_AT = 256  # entries of x, at most, whose units are looked for
 SWEEPS = 6  # over them
 APART = 100.0  # between what the loss changes by along two entries: from then on their units differ
-ROUNDS, FEWEST = 64, 4  # of the first stage; how few, at least,
-WORK = 1e5  # where a round solves for more unknowns of lower levels than this
+ROUNDS, FEWEST = 64, 4  # of the first stage; how few at least, where each solves for a lot
+WORK, STAGE = 1e5, 2e6  # unknowns of lower levels that a round, and the first stage, solve for at most, if that can be
 WHOLE = 64  # samples of a client that are all used in every step; of more, some are drawn
 DRAWN = 16
 
@@ -52,26 +51,6 @@ class Setup(NamedTuple):
     caveat: str  # what could not be done
 
 
-def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
-    """Return the loss over all data at each row, with accurate lower solutions, and the penalty for what it breaks."""
-    values, broken = looks(problem, points)
-    return values + problem.penalty * broken
-
-
-def looks(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss at each row, and by how much it breaks coupling constraints; a few rows at a time, by one program."""
-    padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % LANES, axis=0)])
-    found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in np.split(padded, len(padded) // LANES)]
-    values, broken = np.concatenate(found, axis=1)[:, : len(points)]
-    return values, broken
-
-
-@jax.jit
-def _look(problem: Problem, points: jax.Array) -> jax.Array:
-    rows = jax.vmap(problem.evaluate)(points)
-    return jnp.stack([rows["loss"], rows.get("violation", jnp.zeros_like(rows["loss"]))])
-
-
 def seed_of(key: int, *path: int) -> int:
     """Return a seed of its own for one of the things that a key is used for."""
     return int(np.random.SeedSequence([key, *path]).generate_state(1)[0])
@@ -95,12 +74,10 @@ def prepare(problem: Problem, key: int) -> Setup:
     problem, times, caveat = in_units(problem)
     found = scales(problem, seed)
     smoothing = found.smoothing
-    data = problem.data
-    everything = data.stored and int(np.max(data.sizes)) <= WHOLE
     oracle = GRADIENTS if differentiable(problem, smoothing) else VALUES
     usual: Any = METHODS[problem.usual]
     method = usual(
-        stepsize=smoothing, smoothing=smoothing, batch_size=FULL if everything else DRAWN, oracle=oracle, moreau=smoothing,
+        stepsize=smoothing, smoothing=smoothing, batch_size=batch_for(problem), oracle=oracle, moreau=smoothing,
         **below,
     )  # fmt: skip
     method.check(problem)
@@ -117,14 +94,19 @@ def first_rounds(setup: Setup) -> int:
     problem, batch = setup.problem, setup.method.batch_size
     if problem.lower_solved_by != BY_CLIENTS:
         return ROUNDS
-    scenarios = judged_on(problem) if batch == FULL else problem.clients * batch
-    return max(FEWEST, int(ROUNDS * min(1.0, WORK / (LANES * scenarios * problem.layouts["y0"].size))))
+    scenarios = problem.data.samples if batch == FULL else problem.clients * batch
+    return max(FEWEST, int(min(ROUNDS, STAGE / (LANES * scenarios * problem.layouts["y0"].size))))
 
 
-def judged_on(problem: Problem) -> int:
-    """Return how many samples a loss is judged on."""
+def batch_for(problem: Problem) -> int | str:
+    """Return how many samples of a client a step is made of: all where there are few, fewer where each solves for a lot."""
     data = problem.data
-    return data.samples if data.stored else data.clients * int(data.full_batch)
+    whole, most = WHOLE, DRAWN
+    if problem.lower_solved_by == BY_CLIENTS:
+        each = LANES * problem.clients * problem.layouts["y0"].size
+        most = max(1, min(DRAWN, int(WORK / each)))
+        whole = min(WHOLE, max(most, int(WORK / each)))
+    return FULL if data.stored and int(np.max(data.sizes)) <= whole else most
 
 
 def differentiable(problem: Problem, smoothing: float) -> bool:

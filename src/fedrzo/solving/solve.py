@@ -22,8 +22,9 @@ from fedrzo.results.result import Result
 from fedrzo.results.text import short
 from fedrzo.running.progress import is_wanted
 from fedrzo.running.run import run_key
+from fedrzo.solving.judging import LANES
 from fedrzo.solving.setup import prepare
-from fedrzo.solving.stages import LANES, Search
+from fedrzo.solving.stages import Search
 from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant
 
@@ -76,7 +77,10 @@ def solve(
         search.row(took)
         pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
         try:
-            return pack(_descend(search, began, is_wanted(progress)))
+            found = _descend(search, began, is_wanted(progress))
+            search.settle()
+            search.row(time.perf_counter() - began)
+            return pack(found)
         except KeyboardInterrupt:
             stopped = KeyboardInterrupt(
                 f"stopped after stage {search.stages}; the exception's `result` holds the best point so far"

@@ -7,8 +7,7 @@ that is a descent. All stages are one compiled program, since steps, smoothings 
 import dataclasses
 import math
 import time
-import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +16,13 @@ import numpy as np
 from fedrzo.engines.base import Engine, Session
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
-from fedrzo.problems.base import Problem
 from fedrzo.results.history import History
-from fedrzo.solving.setup import FACTOR, LANES, Setup, first_rounds, judged_on, looks, seed_of
+from fedrzo.solving.judging import FIRST, LANES, Point, distance, judged, judged_on, on_all, samples_of
+from fedrzo.solving.setup import FACTOR, Setup, first_rounds, seed_of
 
 RATIO = 10**0.5  # between the steps of two runs
 UPWARDS = 2  # how many of them may be longer than the last best one
 LONGEST = 1.0  # in units of the Moreau parameter, where there are sets: half of what no longer contracts
-FIRST = 0.3  # in the same units
 MORE, MOST = 1.5, 1000  # rounds of a stage: how many more after one that gains little, at most
 LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
 SMALLEST = 1e-5  # smoothing, in units of the largest
@@ -34,21 +32,8 @@ CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to comp
 TOLERATED, CLEARLY = 1e-4, 0.1
 HARDER, RAISES = 10.0, 8  # how much larger a penalty gets, and how often at most
 FAR = 1e8  # in units of the first smoothing: a problem whose loss still falls there has no answer
+COMPILING = 5.0  # seconds for another program, or so
 PIECE = 64  # rounds after which the clock is looked at, at most
-
-
-class Point(NamedTuple):
-    """A point that was reached, and how."""
-
-    x: np.ndarray  # as a run left it
-    feasible: np.ndarray  # its projection
-    loss: float  # there, with the penalty for what it breaks
-    violation: float = 0.0  # what that is: of coupling constraints
-    step: float = FIRST  # in units of the Moreau parameter
-    method: Any = None  # of the run, None at the start
-    start: Any = None  # where the run began
-    rounds: int = 0
-    key: int = 0
 
 
 @dataclasses.dataclass
@@ -68,14 +53,32 @@ class Search:
         self.smoothing = self.largest = self.setup.scales.smoothing
         self.rounds, self.stages, self.taken = first_rounds(self.setup), 0, 0
         self.cost, self.history = self.setup.cost, History()
+        self.recent: list[Point] = []  # ends of the last stages
         self.raised = 0  # times that the penalty was
         self.refused = ""  # why there is no certificate
         self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
+        self.fewer = 1 - judged_on(self.setup.problem) / samples_of(self.setup.problem)  # the share that points are not judged by
 
     @property
     def late(self) -> bool:
         """Whether time is up, but for a last look at where the runs of a stage end."""
-        return time.perf_counter() >= self.deadline - self.judging
+        return time.perf_counter() >= self.deadline - self.judging - self.settling
+
+    @property
+    def settling(self) -> float:
+        """Seconds that a last look by all scenarios takes."""
+        return 0.0 if self.fewer == 0 else COMPILING + self.judging / (1 - self.fewer)
+
+    def settle(self) -> None:
+        """Judge the last points and the start by all scenarios, where points were judged by some."""
+        if self.fewer == 0:
+            return
+        problem, points = self.setup.problem, [self.start, self.best, *self.recent]
+        values, broken = on_all(problem, np.stack([point.feasible for point in points]))
+        self.cost = self.cost.plus(evaluations=len(points) * samples_of(problem))
+        pairs = zip(points, values + problem.penalty * broken, broken, strict=True)
+        found = [point._replace(loss=float(loss), violation=float(v)) for point, loss, v in pairs]
+        self.start, self.best = found[0], min(found, key=lambda point: point.loss)
 
     @property
     def exhausted(self) -> bool:
@@ -130,6 +133,7 @@ class Search:
         steps = self.steps()
         found = self._run(steps)
         self.stages += 1
+        self.recent = [*self.recent, found][2 - LANES :]
         away = float(np.linalg.norm(found.feasible - self.start.feasible))
         lost = away > FAR * self.setup.scales.smoothing and found.loss < self.here.loss
         self.worst = max(self.worst, found.violation)
@@ -214,23 +218,19 @@ class Search:
             session.advance(min(piece, rounds - session.round))
             session.progress()  # which waits for the rounds: compiled code is only begun by then
             now = time.perf_counter()
-            left = piece * (self.deadline - self.judging - now) / max(now - begun, 1e-9)  # rounds, at the pace of the last ones
+            left = (
+                piece * (self.deadline - self.judging - self.settling - now) / max(now - begun, 1e-9)
+            )  # rounds, at the pace of the last ones
             piece = max(1, min(2 * piece, PIECE, int(left)))
         return session.round
 
     def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the loss at the projection of each end, infinite where a run was lost; what it breaks; the projections."""
+        """Return the loss, what it breaks and the projection of each end; count what that took."""
         problem, begun = self.setup.problem, time.perf_counter()
-        there = np.array([end is not None and bool(np.all(np.isfinite(end))) for end in ends])
-        points = np.stack([end if good else self.here.feasible for end, good in zip(ends, there, strict=True)])
-        with warnings.catch_warnings():  # of where runs that were lost end; the result's own projection is looked at last
-            warnings.simplefilter("ignore")
-            feasible = np.asarray(problem.project(jnp.asarray(points)))
-        values, broken = looks(problem, feasible)
-        values = values + problem.penalty * broken
+        found = judged(problem, ends, self.here.feasible)
         self.cost = self.cost.plus(evaluations=len(ends) * judged_on(problem))
         self.judging = time.perf_counter() - begun
-        return np.where(there & np.isfinite(values), values, np.inf), broken, feasible
+        return found
 
     def row(self, seconds: float) -> None:
         """Write down where the search is."""
@@ -238,10 +238,5 @@ class Search:
         row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.objective}
         if problem.coupled:
             row |= {"violation": best.violation, "penalty": float(problem.penalty)}
-        row["feasibility"] = float(_distance(self.setup.problem, jnp.asarray(self.best.x)))
+        row["feasibility"] = float(distance(self.setup.problem, jnp.asarray(self.best.x)))
         self.history.append(row | {"smoothing": self.smoothing})
-
-
-@jax.jit  # so that it is compiled once
-def _distance(problem: Problem, x: jax.Array) -> jax.Array:
-    return problem.worst_distance(x)

@@ -4,7 +4,6 @@ Where P has a closed form, Newton's method finds which entries are at their boun
 steps are not kept, so that a step of 1,000 unknowns stays in a processor's cache, as a ring of eight past steps does not.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 
 from fedrzo.sets.base import Set
 from fedrzo.sets.basic import Ball, Box, Reals, Simplex
+from fedrzo.vi.adjoint import bicgstab
 from fedrzo.vi.base import Map, foresee, reached
 from fedrzo.vi.spectrum import DENSE
 
@@ -47,7 +47,8 @@ def begin(map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, tolerance: Any) ->
 
     def step(state: State) -> State:
         ahead, forward = jax.linearize(lambda y: set.project(y - alpha * map(y)), state.y)
-        move, products = _solve(lambda v: v - forward(v), ahead - state.y)
+        right = ahead - state.y
+        move, products = bicgstab(lambda v: v - forward(v), right, ACCURACY * jnp.linalg.norm(right), PRODUCTS)
         trial = set.project(state.y + move)
         ahead, _, residual = foresee(map, set, trial, alpha)
         good = residual <= PROGRESS * state.residual
@@ -60,29 +61,3 @@ def begin(map: Map, set: Set, y0: jax.Array, mu: Any, L: Any, tolerance: Any) ->
     state = State(jnp.int32(0), y0, ahead, residual, jnp.int32(2), jnp.isfinite(residual))
     state = jax.lax.while_loop(unsolved, step, state)
     return jnp.where(jnp.isfinite(state.residual), state.ahead, y0), state.steps
-
-
-def _solve(matrix: Callable[[jax.Array], jax.Array], right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Solve a linear system roughly by BiCGSTAB; return the solution, and how many products it took."""
-    goal = ACCURACY * jnp.linalg.norm(right)
-
-    def unsolved(state: tuple) -> jax.Array:
-        count, _, rest, *_ = state
-        size = jnp.linalg.norm(rest)
-        return (count < PRODUCTS) & (size > goal) & jnp.isfinite(size)
-
-    def step(state: tuple) -> tuple:
-        count, x, rest, way, rho = state
-        through = matrix(way)
-        a = rho / (right @ through)
-        half = rest - a * through
-        onward = matrix(half)
-        w = (onward @ half) / jnp.maximum(onward @ onward, jnp.finfo(right.dtype).tiny)
-        left = half - w * onward
-        new = right @ left
-        b = (new / rho) * (a / w)
-        return count + 1, x + a * way + w * half, left, left + b * (way - w * through), new
-
-    start = (jnp.int32(0), jnp.zeros_like(right), right, right, right @ right)
-    count, x, *_ = jax.lax.while_loop(unsolved, step, start)
-    return x, 2 * count

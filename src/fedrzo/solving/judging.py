@@ -1,0 +1,92 @@
+"""How points are judged: by the loss over all data with accurate lower solutions, or over some scenarios where they are many."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrzo.problems.base import Problem
+from fedrzo.problems.questions import BY_CLIENTS
+
+LANES = 6  # runs side by side in a stage
+FIRST = 0.3  # the first step, in units of the Moreau parameter
+JUDGED = 250_000  # unknowns that a point is judged by, from twice as many on
+
+
+class Point(NamedTuple):
+    """A point that was reached, and how."""
+
+    x: np.ndarray  # as a run left it
+    feasible: np.ndarray  # its projection
+    loss: float  # there, with the penalty for what it breaks
+    violation: float = 0.0  # what that is: of coupling constraints
+    step: float = FIRST  # in units of the Moreau parameter
+    method: Any = None  # of the run, None at the start
+    start: Any = None  # where the run began
+    rounds: int = 0
+    key: int = 0
+
+
+def thinned(problem: Problem) -> Problem:
+    """Return a problem with some of each client's scenarios, to judge points by, where all of them are a lot to solve for."""
+    data = problem.data
+    if problem.lower_solved_by != BY_CLIENTS or not data.stored or data.identical:
+        return problem
+    every = data.samples * problem.layouts["y0"].size // JUDGED
+    return problem if every < 2 else problem.with_data(data.thinned(every), data)
+
+
+def judged_on(problem: Problem) -> int:
+    """Return how many samples a loss is judged on."""
+    return samples_of(thinned(problem))
+
+
+def samples_of(problem: Problem) -> int:
+    """Return how many samples there are, or are drawn for a look."""
+    data = problem.data
+    return data.samples if data.stored else data.clients * int(data.full_batch)
+
+
+def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
+    """Return the loss over all data at each row, with accurate lower solutions, and the penalty for what it breaks."""
+    values, broken = looks(problem, points)
+    return values + problem.penalty * broken
+
+
+def looks(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loss at each row, and by how much it breaks coupling constraints, by those scenarios that points are judged by."""
+    return on_all(thinned(problem), points)
+
+
+def on_all(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same by all scenarios; a few rows at a time, by one program."""
+    padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % LANES, axis=0)])
+    found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in np.split(padded, len(padded) // LANES)]
+    values, broken = np.concatenate(found, axis=1)[:, : len(points)]
+    return values, broken
+
+
+@jax.jit
+def _look(problem: Problem, points: jax.Array) -> jax.Array:
+    rows = jax.vmap(problem.evaluate)(points)
+    return jnp.stack([rows["loss"], rows.get("violation", jnp.zeros_like(rows["loss"]))])
+
+
+def judged(problem: Problem, ends: list[Any], instead: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the loss at the projection of each end, infinite where a run was lost; what it breaks; the projections."""
+    there = np.array([end is not None and bool(np.all(np.isfinite(end))) for end in ends])
+    points = np.stack([end if good else instead for end, good in zip(ends, there, strict=True)])
+    with warnings.catch_warnings():  # of where runs that were lost end; the result's own projection is looked at last
+        warnings.simplefilter("ignore")
+        feasible = np.asarray(problem.project(jnp.asarray(points)))
+    values, broken = looks(problem, feasible)
+    values = values + problem.penalty * broken
+    return np.where(there & np.isfinite(values), values, np.inf), broken, feasible
+
+
+@jax.jit  # so that it is compiled once
+def distance(problem: Problem, x: jax.Array) -> jax.Array:
+    """Return how far x is outside of a client's set."""
+    return problem.worst_distance(x)
