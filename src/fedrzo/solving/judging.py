@@ -56,7 +56,7 @@ def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
 
 
 def looks(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss at each row, and by how much it breaks coupling constraints, by those scenarios that points are judged by."""
+    """Return the loss at each row, and by how much it breaks coupling constraints, by the scenarios that points are judged by."""
     return on_all(thinned(problem), points)
 
 
