@@ -79,6 +79,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "cores": cores(), "seconds": options.seconds, "limit": options.limit, "gibibytes": options.gibibytes,
         "seed": options.seed, "versions": list(REQUIREMENTS), "missing": "", "rows": [],
     }  # fmt: skip
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fedrzo-mpec-") as elsewhere:
         home = Environment((options.out or Path(elsewhere)) / "environments" / "mpec", REQUIREMENTS)
         if not home.ready and set(options.solvers) - {"fedrzo"}:

@@ -9,6 +9,8 @@ import pytest
 import fedrzo as fz
 from fedrzo.paper.published import entries
 from fedrzo.solving import solve as module  # noqa: F401 - that the folder does not hide the function
+from fedrzo.solving.judging import JUDGED, thinned
+from fedrzo.solving.setup import batch_for
 
 S = fz.sets
 RNG = np.random.default_rng(0)
@@ -144,3 +146,50 @@ def test_published_problems_are_solved_without_a_word(name):
     entry = PUBLISHED[name]
     result = fz.solve(entry.make(), progress=False)
     assert abs(result.loss_feasible - entry.published) <= 0.01 * max(1, abs(entry.published))
+
+
+def game(followers, scenarios, clients=4):
+    """A leader and many followers whose costs differ, each client with its own number of demands."""
+    rng = np.random.default_rng(7)
+    cost, slope = rng.uniform(0.5, 2.0, followers), 1.0 / followers
+    parts = np.split(rng.uniform(4.0, 6.0, scenarios), np.sort(rng.choice(scenarios - 1, clients - 1, replace=False)) + 1)
+    return fz.TwoStage(
+        lambda x, y, a: 0.5 * x[0] ** 2 - x[0] * (a - x[0] - slope * jnp.sum(y)),
+        lambda x, y, a: cost * (1 + y) - a + x[0] + slope * (y + jnp.sum(y)),
+        fz.ClientData(parts), np.zeros(1), np.zeros(followers), S.Box(0.0, 10.0), S.Box(0.0, 3.0), weights="samples",
+    )  # fmt: skip
+
+
+def test_many_scenarios_are_judged_by_some_of_each_client():
+    problem = game(100, 6000)
+    some = thinned(problem)
+    assert some.data.samples * 100 <= 2 * JUDGED < 6000 * 100
+    assert np.asarray(some.data.sizes).min() >= 1
+    np.testing.assert_array_equal(some.client_weights, problem.client_weights)
+    first = np.asarray(problem.data.flat)[np.asarray(problem.data.offsets)]
+    np.testing.assert_array_equal(np.asarray(some.data.flat)[np.asarray(some.data.offsets)], first)
+    assert thinned(small := game(10, 50)) is small
+    assert isinstance(batch_for(problem), int)
+    assert batch_for(small) == "full"
+
+
+@pytest.mark.slow("a large game")
+def test_a_game_of_many_scenarios_is_settled_by_all_of_them():
+    problem = game(100, 6000)
+    result = fz.solve(problem, seconds=40, progress=False)
+    with problem.precision():
+        grid = np.linspace(0, 10, 201)[:, None]
+        coarse = grid[np.argmin([float(problem.evaluate(jnp.asarray(x))["loss"]) for x in grid[::10]]) * 10]
+        near = [float(problem.evaluate(jnp.asarray(x))["loss"]) for x in coarse + np.linspace(-0.5, 0.5, 21)[:, None]]
+        assert result.loss_feasible == pytest.approx(float(problem.evaluate(jnp.asarray(result.x_feasible))["loss"]), rel=1e-9)
+    assert result.loss_feasible <= min(near) + 1e-3 * abs(min(near))
+
+
+@SLOW
+@pytest.mark.parametrize("ball", [False, True])
+def test_entries_of_different_size_are_found_out(ball):
+    data = fz.ClientData([np.array([0.5, 1.5]), np.array([0.0, 1.0, 2.0])])
+    loss = lambda x, b: jnp.mean((x[0] / 1e3 - 1) ** 2 + (100 * x[1] - b) ** 2)  # noqa: E731
+    result = fz.solve(fz.Nonsmooth(loss, data, np.zeros(2), S.Ball(0.0, 800.0) if ball else None), progress=False)
+    np.testing.assert_allclose(result.x_feasible, [800.0 if ball else 1000.0, 0.01], rtol=1e-2)
+    assert "x in units from" in result.notes[0]
