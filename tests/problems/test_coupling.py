@@ -124,3 +124,32 @@ def test_multipliers_of_bounds_and_of_sets_without_rows():
     np.testing.assert_allclose([found["lower"], found["upper"]], [[1.5], [0.0]], atol=1e-8)
     assert stated(None, lower_constraint=S.Ball(2.0, 0.5)).lower_multipliers(np.zeros(1)) is None
     assert stated(None).lower_multipliers(np.zeros(1)) is None
+
+
+@pytest.mark.slow("solves at other scales, and of what cannot be kept")
+def test_a_penalty_does_not_drown_a_small_loss():
+    problem = fz.Bilevel(
+        lambda x, y, b: 1e-6 * jnp.mean(b) * (x[0] - 5) ** 2, lower, SHARES, np.array([-3.0]), np.zeros(1),
+        coupling=lambda x, y: 1 - y[0],
+    )  # fmt: skip
+    assert fz.solve(problem, progress=False).x_feasible[0] == pytest.approx(5.0, abs=0.01)
+
+
+def test_columns_are_without_the_penalty_and_settings_ranked_with_it():
+    problem = stated(penalty=2.0, test=np.ones(1))
+    row = problem.evaluate(jnp.array([0.25]))
+    assert float(row["loss"]) == float(row["test_loss"]) == 0.125
+    assert float(row["violation"]) == 0.5
+    method = fz.FedRZObl(0.02, 0.02, batch_size="full")
+    found = fz.sweep(method, problem, 100, seeds=1, stepsize=[1e-6, 0.02], progress=False)
+    assert found.settings[found.best()]["stepsize"] == 0.02
+
+
+def test_multipliers_of_rows_without_an_end():
+    member = S.Intersection(S.Box(0.0, np.inf), S.Halfspace([1.0, 1.0], 1.0))
+    with jax.enable_x64(True):
+        found = multipliers(member, jnp.array([1.0, 0.0]), jnp.array([-2.0, 0.5]))
+    u = np.asarray(found["inequalities"])
+    A = np.asarray(member._rows(2, float).A)
+    np.testing.assert_allclose(A.T @ u, [2.0, -0.5], atol=1e-10)
+    assert u.min() >= 0

@@ -1,10 +1,14 @@
 """Units of x (`scale=`) and domains: the same problem in other coordinates, and losses that end at an edge."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedrzo as fz
+from fedrzo.errors import CheckpointError
+from fedrzo.problems.start import feasible_start
 
 S = fz.sets
 UNITS = np.array([1e3, 1e-2])
@@ -104,3 +108,30 @@ def test_where_the_lower_set_is_not_empty_is_said_once():
         lower_domain=S.Box(0.0, np.inf), modulus=1.0, smoothness=1.0,
     )  # fmt: skip
     assert not kept.sets.identical  # sets that keep to the domain together stay as they are, each with its client
+
+
+def test_a_start_outside_is_measured_without_units():
+    problem = fz.Nonsmooth(lambda x, b: jnp.sum(x**2), DATA, np.array([1000.5]), S.Box(0.0, 1000.0), scale=np.array([0.01]))
+    with pytest.warns(UserWarning, match="x0: found a point 0.5 outside"):
+        moved = feasible_start(problem)
+    np.testing.assert_allclose(moved.layout.unravel(moved.x0), 1000.0)
+
+
+def test_a_checkpoint_of_other_units_is_refused(tmp_path):
+    run = functools.partial(fz.run, METHOD, rounds=2, progress=False, checkpoint=tmp_path / "kept")
+    run(fz.Nonsmooth(loss, DATA, np.zeros(2), scale=UNITS))
+    run(fz.Nonsmooth(loss, DATA, np.zeros(2), scale=UNITS), resume=True)
+    with pytest.raises(CheckpointError, match="scale"):
+        run(fz.Nonsmooth(loss, DATA, np.zeros(2)), resume=True)
+
+
+def test_a_domain_holds_for_the_lower_set_and_is_no_secret():
+    shares = fz.ClientData([np.array([0.5]), np.array([1.5])])
+    problem = fz.Bilevel(
+        above, below, shares, np.array([0.15]), np.zeros(1), lower_constraint=lambda x: S.Box(0.0, jnp.sqrt(x[0])),
+        domain=S.Box(0.1, np.inf), modulus=1.0, smoothness=1.0,
+    )  # fmt: skip
+    assert np.isfinite(float(problem.evaluate(jnp.array([-1.0]))["loss"]))  # where the root is not a number
+    result = fz.run(fz.FedRZObl(0.05, 0.2, communication="scalars"), problem, 5, progress=False)
+    assert np.isfinite(result.loss_feasible)
+    assert any("outside of its domain" in note for note in result.notes)

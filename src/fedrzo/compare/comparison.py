@@ -51,6 +51,10 @@ def run(options: Options) -> dict[str, Any]:
     options.check()
     problem, seed, quick = options.problem, options.seed, options.quick
     made = options.make()
+    if made.coupled:
+        raise InputError(
+            "problem: it keeps coupling constraints by a penalty, so that losses alone do not rank; compare runs yourself"
+        )
     candidates, refused = applicable(made)
     contests, late = enter(candidates, made, quick, seed)
     refused |= late

@@ -122,7 +122,7 @@ def _sets(file: UserFile, settings: Settings | None) -> sets.SetFamily:
             "each node has its own and nobody else sees it"
         )
     if own is None or settings is None:
-        return problem.sets if own is None else sets.stack_sets([sets.Reals()])
+        return problem.sets if own is None else problem.family(None, 1)
     with file.blame():
         given = own(settings)
     return problem.family(given, 1)

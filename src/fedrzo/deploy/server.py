@@ -101,7 +101,7 @@ def _meet(post: Post, config: Config, problem: Problem) -> np.ndarray:
         samples[said["client"]] = said["samples"]
         for line in said["warnings"]:
             warnings.warn(f"client {said['client']}: {line}", stacklevel=2)
-        if said["distance"] > INSIDE * (1 + float(np.linalg.norm(problem.x0))):
+        if said["distance"] > INSIDE * (1 + float(np.linalg.norm(problem.layout.plain(problem.x0)))):
             warnings.warn(
                 f"x0: found a point {said['distance']:.3g} outside the set of client {said['client']}, which only that node "
                 "knows; start at a point that lies in all sets",

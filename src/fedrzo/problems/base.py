@@ -121,6 +121,8 @@ class Problem(Questions):
         """The functions that the problem was stated with, by the names of their arguments."""
         found = {name.removesuffix("_fn"): value for name, value in vars(self).items() if callable(value)}
         found |= {level.source: level.data.fn for level in self.stated if not level.data.stored}
+        parts = jax.tree.leaves((self.sets.groups, self.domains), is_leaf=lambda part: isinstance(part, sets.Sublevel))
+        found |= {f"constraint {i}": part.g for i, part in enumerate(parts) if isinstance(part, sets.Sublevel)}
         return found | dict(self.metrics) | dict(self.monitored)
 
     @contextlib.contextmanager

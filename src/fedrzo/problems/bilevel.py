@@ -125,7 +125,7 @@ class Bilevel(WithLowerLoss):
 
     def lower_multipliers(self, x: PyTree) -> dict[str, np.ndarray] | None:
         """Return the multipliers of Y(x)'s constraints at the accurate lower-level solution; see `fedrzo.sets.multipliers`."""
-        if not self.lower_constrained:
+        if not self.lower_constrained or self.lower_blackbox:
             return None
         with self.precision():
             found = _multipliers(self, jnp.asarray(self.layout.ravel(x), float))

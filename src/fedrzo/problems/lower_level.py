@@ -93,7 +93,7 @@ class Hierarchical(Coupled):
         if self.lower_set_fn is None:
             return sets.Reals() if self.lower_set is None else self.lower_set
         call = "lower_constraint(x, xi)" if scenario else "lower_constraint(x)"
-        found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(x), *scenario)
+        found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(self.defined(x)), *scenario)
         return flat_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), "lower_constraint")
 
     def into_domain(self, x: jax.Array) -> jax.Array:

@@ -70,7 +70,7 @@ class Nonsmooth(Problem):
         value, sample = super().try_losses(), one_sample(self.data)
         for name, function in self.monitored:
             check_loss(function, f"monitored: {name}", f"{name}(x, batch)", *self.trees(self.start), sample)
-        if self.pair_fn is not None:
+        if self.pair_fn is not None and self.domain is None:
             self._check_pair(self.pair_fn, sample)
         return value
 

@@ -107,9 +107,12 @@ class Questions:
 
     def trees(self, *point: Any) -> tuple[PyTree, ...]:
         """Return flat vectors, x and y where there is one, as the pytrees that a user's functions get."""
-        if self.domain is not None:
-            point = (self.onto(self.domain, point[0]), *point[1:])
+        point = (self.defined(point[0]), *point[1:])
         return tuple(layout.unravel(flat) for layout, flat in zip(self.layouts.values(), point, strict=True))
+
+    def defined(self, x: jax.Array) -> jax.Array:
+        """Return the point at which functions of x are evaluated: its projection onto `domain`, if one is given."""
+        return x if self.domain is None else self.onto(self.domain, x)
 
     @property
     def remark(self) -> str | None:
@@ -140,7 +143,7 @@ class Questions:
         if self.test is None:
             return {}
         metrics = {name: jnp.asarray(metric(*self.trees(*point), self.test)) for name, metric in self.metrics}
-        return {"test_loss": self.value(*point, self.test)} | metrics
+        return {"test_loss": self.bare.value(*point, self.test)} | metrics
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array | None]]:
         """Return the function of a batch that gives the loss at each row of `points`, and the accurate y behind it, if any.

@@ -35,9 +35,9 @@ def feasible_start(problem: Problem) -> Problem:
         return problem.inside_lower()
     x0 = problem.x0
     known(problem, "sets in common", lambda: problem.sets.refuse_empty(x0))
-    near = INSIDE * (1 + float(np.linalg.norm(x0)))
+    near, apart = (INSIDE * (1 + float(np.linalg.norm(point))) for point in (x0, problem.layout.plain(x0)))
     distance, left = known(problem, "x0 outside", lambda: tuple(map(float, _outside(problem, jnp.asarray(x0)))))
-    outside = distance > near
+    outside = distance > apart  # which has no units, as what is left has
     if outside:
         problem = problem.moved_to(np.asarray(problem.project(jnp.asarray(x0))))
         left = float(_outside(problem, jnp.asarray(problem.x0))[1])

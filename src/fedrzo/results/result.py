@@ -102,11 +102,12 @@ class Result:
 
     @property
     def multipliers(self) -> dict[str, np.ndarray] | None:
-        """The multipliers of Y(x)'s constraints at x, of a bilevel problem; None where Y is not polyhedral.
+        """The multipliers of Y(x)'s constraints at x, of a bilevel problem; None where Y is not polyhedral, or too large.
 
         Of a box, `lower` and `upper`; else `inequalities` and `equations`, in the order of its rows.
         """
-        if self.problem is None or self.problem.lower_solved_by != BY_SERVER:
+        known = self.problem is not None and self.loss_feasible is not None  # else nobody here has the clients' data
+        if not known or self.problem.lower_solved_by != BY_SERVER:
             raise InputError(
                 "multipliers: only the result of a run on a Bilevel or Minimax problem has them, not one that was loaded"
             )

@@ -59,12 +59,19 @@ class Sweep:
         # A set may well bring an x that diverged back to a point like any other.
         return np.where(np.isfinite(values), np.array(feasible, float), values)
 
+    def _penalties(self, setting: int, column: str) -> np.ndarray:
+        """Return what each seed of a setting pays for coupling constraints that it breaks."""
+        ends = [(result.problem, result.history.last) for result in self.results[setting] if column == "loss"]
+        return np.array(
+            [0.0 if problem is None else problem.penalty * last.get("violation", 0.0) for problem, last in ends] or 0.0
+        )
+
     def best(self, column: str = "loss") -> int:
         """Return the setting with the smallest mean of its `ends`; settings that diverged never win.
 
-        By the loss at x itself, a setting would win that strays from the sets.
+        By the loss at x itself, a setting would win that strays from the sets; without the penalty, one that breaks constraints.
         """
-        means = [self.ends(i, column).mean() for i in range(len(self.settings))]
+        means = [np.mean(self.ends(i, column) + self._penalties(i, column)) for i in range(len(self.settings))]
         return int(np.argmin([value if math.isfinite(value) else math.inf for value in means]))
 
     def to_frame(self) -> Any:

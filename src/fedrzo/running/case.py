@@ -82,6 +82,7 @@ class Case:
             "method": [repr(method) for method in self.methods],
             "schedules": [schedule_values(method) for method in self.methods],
             "problem": repr(self.problem),
+            "scale": None if self.problem.layout.scale is None else list(self.problem.layout.scale),
             "data, x0 and sets": fingerprint(self.problem.as_stated()),
             "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
@@ -98,6 +99,7 @@ class Case:
         return {
             "method": repr(tuned(self.methods[i], tuning)),
             "problem": repr(self.problem),
+            "scale": None if self.problem.layout.scale is None else list(self.problem.layout.scale),
             "rounds": int(self.rounds),
             "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
             "engine": engine,

@@ -174,7 +174,7 @@ def far_outside(method: Method, history: History, units: Any) -> str | None:
 def broken(history: History) -> str | None:
     """Say that a run ended where constraints that involve y are broken; None where they are not, or hardly."""
     found = history.last.get("violation", 0.0)
-    if found == 0 or found <= BROKEN * float(np.max(history["violation"])):
+    if found <= 1e-9 or found <= BROKEN * float(np.max(history["violation"])):
         return None
     return (
         f"violation: the coupling constraints are broken by {found:.3g} at the end; pass a larger penalty, or use fz.solve, "

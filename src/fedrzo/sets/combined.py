@@ -84,9 +84,9 @@ alternate_between = jax.jit(alternate, static_argnums=1)  # so that a call outsi
 class Intersection(Set):
     """The points that lie in every one of several sets.
 
-    Polyhedral members (all but `Ball`) are folded into one polyhedron while that is small, and balls are solved with it, or
-    with a single other set, exactly: within 1e-6 of the distance moved, however thin the set is (float32: 1e-3). What
-    remains (a ball in a part of x, sets too large for a dense matrix, a kind of your own) is met by Dykstra's alternating
+    Polyhedral members are folded into one polyhedron while that is small, and balls are solved with it, or with a single other
+    set, exactly: within 1e-6 of the distance moved, however thin the set is (float32: 1e-3). What remains (a ball in a part of
+    x, a `Sublevel`, sets too large for a dense matrix, a kind of your own) is met by Dykstra's alternating
     projections, 2000 sweeps at most. Both bound their error, and a call outside compiled code warns where the bound exceeds
     1e-6. Members with no point in common are refused where all numbers are known; otherwise, the result is finite and
     `violation` positive.

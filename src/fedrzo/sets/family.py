@@ -66,12 +66,13 @@ class SetFamily(Pytree):
 
     def within(self, domain: Set) -> "SetFamily":
         """Return what each of these sets has in common with a domain; itself where they are boxes that keep to one together."""
-        if self.free:
-            return self._of_members(lambda member: domain)
         inner = _one_box(self.members())
         if inner is not None and isinstance(domain, Box) and np.all(inner.lo >= domain.lo) and np.all(inner.hi <= domain.hi):
             return self
-        return self._of_members(lambda member: domain if isinstance(member, Reals) else Intersection(member, domain))
+        found = self._of_members(lambda member: domain if isinstance(member, Reals) else Intersection(member, domain))
+        # Everybody knows the domain, so that who has no other set has no secret.
+        free = np.array([isinstance(group, Reals) for group in self.groups])[np.asarray(self.kind)]
+        return replace(found, public=free if self.public is None else free | np.asarray(self.public)) if free.any() else found
 
     def _of_members(self, change: Callable[[Set], Set]) -> "SetFamily":
         if self.identical:
@@ -197,8 +198,8 @@ def _in_units(member: Set, units: np.ndarray) -> Set:
         return Sublevel(member.g, *member.parameters, units=units if member.units is None else member.units * units)
     if member._row_count(units.size) is None:
         raise InputError(
-            f"scale: found entries from {units.min():.3g} to {units.max():.3g} for {type(member).__name__}, whose projection is "
-            "known where all are equal; pass equal ones for its part of x, or scale x yourself"
+            f"scale: found entries from {units.min():.3g} to {units.max():.3g} for {type(member).__name__}, a set that knows no "
+            "units; leave scale out, or scale x yourself"
         )
     A, b, E, f = member._rows(units.size, units.dtype)
     return Given(Rows(A * units, b, E * units, f))

@@ -179,7 +179,7 @@ def _all_choices(B: Array, q: Array) -> tuple[Array, Array]:
         return jnp.max(jnp.abs(jnp.minimum(u, q + gram @ u))), jnp.where(active, jnp.maximum(u, tiny), 0)
 
     residuals, multipliers = jax.vmap(one)(jnp.asarray(chosen))
-    return multipliers[jnp.argmin(residuals)], jnp.zeros_like(q)
+    return multipliers[jnp.argmin(jnp.where(jnp.isnan(residuals), jnp.inf, residuals))], jnp.zeros_like(q)
 
 
 def _row_by_row(B: Array, q: Array, done: Array) -> tuple[Array, Array]:

@@ -119,7 +119,7 @@ class Sublevel(Set):
         def going(at: Iterate) -> Array:
             return (at.steps < STEPS) & ~(at.moved <= 4 * eps * (norm(at.y) + norm(x - at.y)))
 
-        outside = jnp.any(self._values(x) > 0)
+        outside = ~jnp.all(self._values(x) <= 0)
         first = Iterate(jnp.int32(0), x, jnp.zeros_like(self._values(x)), jnp.where(outside, jnp.inf, 0).astype(x.dtype))
         return lax.while_loop(going, step, first)
 

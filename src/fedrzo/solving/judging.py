@@ -27,6 +27,7 @@ class Point(NamedTuple):
     start: Any = None  # where the run began
     rounds: int = 0
     key: int = 0
+    penalty: float = 0.0  # of coupling constraints, in the run
 
 
 def thinned(problem: Problem) -> Problem:

@@ -35,6 +35,7 @@ class Scales(NamedTuple):
 
     smoothing: float  # of the first stage
     slope: float  # of the loss over such distances, with the penalty
+    bare: float  # likewise, without it
     breaking: float  # likewise, of what breaks coupling constraints
     loss: float  # at the start, with the penalty
     violation: float  # of coupling constraints at the start
@@ -70,7 +71,7 @@ def prepare(problem: Problem, key: int) -> Setup:
     problem, seed, sought = problem.keeping_samples(), seed_of(key), 0
     if problem.coupled:
         found = scales(problem, seed)
-        problem, sought = problem.penalised(FIRM * float(problem.penalty) * found.slope / (found.breaking or 1.0)), found.looks
+        problem, sought = problem.penalised(FIRM * (found.bare or found.slope) / (found.breaking or 1.0)), found.looks
     problem, times, caveat = in_units(problem)
     found = scales(problem, seed)
     smoothing = found.smoothing
@@ -177,10 +178,9 @@ def scales(problem: Problem, seed: int) -> Scales:
         seen = np.isfinite(rise) & (length > 1e-3 * smoothing)
         if np.any(rise[seen] != 0):
             # Of a linear function, the mean square of the slope along a ray is that of the gradient over n.
-            slope, breaking = (
-                math.sqrt(n * float(np.mean((change[seen] / length[seen]) ** 2))) for change in (rise, broken[1:] - broken[0])
-            )
-            return Scales(smoothing, slope, breaking, float(values[0]), float(broken[0]), times * len(points))
+            parts = rise, both[0][1:] - both[0][0], broken[1:] - broken[0]
+            slope, bare, breaking = (math.sqrt(n * float(np.mean((part[seen] / length[seen]) ** 2))) for part in parts)
+            return Scales(smoothing, slope, bare, breaking, float(values[0]), float(broken[0]), times * len(points))
         smoothing *= FACTOR if np.isfinite(rise).any() else 1 / FACTOR
     if not np.isfinite(rise).any():
         raise InputError("loss: it is not finite anywhere near x0; start farther inside its domain, or give a constraint")

@@ -78,8 +78,9 @@ def solve(
         pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
         try:
             found = _descend(search, began, is_wanted(progress))
-            search.settle()
-            search.row(time.perf_counter() - began)
+            if search.settle():  # a certificate is of one point
+                found = None
+                search.row(time.perf_counter() - began)
             return pack(found)
         except KeyboardInterrupt:
             stopped = KeyboardInterrupt(
@@ -100,7 +101,7 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
             if shown:
                 spent = f"{time.perf_counter() - began:.0f} s"
                 where = f"stage {search.stages}, smoothing {short(smoothing)}"
-                print(f"{where}: loss {short(search.best.loss)}, {spent}", file=sys.stderr)
+                print(f"{where}: loss {short(search.objective)}, {spent}", file=sys.stderr)
         if not search.kept and not search.late and search.firmer():
             continue
         found = certified(search) if search.can_certify else None
@@ -175,7 +176,7 @@ def call(search: Search) -> str:
     fields = ", ".join(f"{name}={float(v):.6g}" if isinstance(v, float) else f"{name}={v!r}" for name, v in shown.items())
     problem = search.setup.problem
     units = "" if problem.layout.scale is None else ".scaled_by(np.array(result.spec['scale']))"
-    units += f".penalised({float(problem.penalty):.6g})" if problem.coupled else ""
+    units += f".penalised({best.penalty:.6g})" if problem.coupled else ""
     return (
         f"fz.run(fz.{type(best.method).__name__}({fields}), problem{units}.moved_to(np.array(result.spec['start'])), "
         f"{best.rounds}, key={best.key})"
@@ -208,7 +209,8 @@ def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
 
 def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
     if interrupted:
-        return ["it was interrupted"]
+        some = "" if search.fewer == 0 else "; the loss is over some scenarios, by which points were compared"
+        return [f"it was interrupted{some}"]
     if not search.kept and search.exhausted:
         return ["the coupling constraints do not hold: no point may keep them, or start where they hold"]
     if search.setup.caveat:

@@ -27,9 +27,7 @@ MORE, MOST = 1.5, 1000  # rounds of a stage: how many more after one that gains 
 LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
 SMALLEST = 1e-5  # smoothing, in units of the largest
 CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to compile, and what so many looks at a stage's ends take
-# Of the largest violation of coupling constraints that was seen: what is left where they hold; what shows that a penalty is too
-# small before a descent is at its end.
-TOLERATED, CLEARLY = 1e-4, 0.1
+TOLERATED, CLEARLY = 1e-4, 0.1  # of the largest violation seen: none; one that shows too small a penalty during a descent
 HARDER, RAISES = 10.0, 8  # how much larger a penalty gets, and how often at most
 FAR = 1e8  # in units of the first smoothing: a problem whose loss still falls there has no answer
 COMPILING = 5.0  # seconds for another program, or so
@@ -48,6 +46,7 @@ class Search:
     def __post_init__(self) -> None:
         x0 = np.asarray(self.setup.problem.x0)
         self.start = self.here = self.best = Point(x0, x0, self.setup.scales.loss, self.setup.scales.violation)
+        self.reference = self.start.loss  # what gains are measured from
         self.top = self.before = self.start.loss  # where this descent began, and the lowest loss before it
         self.worst = self.start.violation  # that was seen
         self.smoothing = self.largest = self.setup.scales.smoothing
@@ -69,16 +68,17 @@ class Search:
         """Seconds that a last look by all scenarios takes."""
         return 0.0 if self.fewer == 0 else COMPILING + self.judging / (1 - self.fewer)
 
-    def settle(self) -> None:
-        """Judge the last points and the start by all scenarios, where points were judged by some."""
+    def settle(self) -> bool:
+        """Judge the last points and the start by all scenarios, where points were judged by some; tell whether they were."""
         if self.fewer == 0:
-            return
+            return False
         problem, points = self.setup.problem, [self.start, self.best, *self.recent]
         values, broken = on_all(problem, np.stack([point.feasible for point in points]))
         self.cost = self.cost.plus(evaluations=len(points) * samples_of(problem))
-        pairs = zip(points, values + problem.penalty * broken, broken, strict=True)
-        found = [point._replace(loss=float(loss), violation=float(v)) for point, loss, v in pairs]
+        merits = values + problem.penalty * broken
+        found = [p._replace(loss=float(merits[i]), violation=float(broken[i])) for i, p in enumerate(points)]
         self.start, self.best = found[0], min(found, key=lambda point: point.loss)
+        return True
 
     @property
     def exhausted(self) -> bool:
@@ -90,7 +90,7 @@ class Search:
     @property
     def gained(self) -> bool:
         """Whether this descent has lowered the loss by more than a little of all that was gained."""
-        return self.before - self.best.loss > LITTLE * (self.start.loss - self.best.loss)
+        return self.before - self.best.loss > LITTLE * (self.reference - self.best.loss)
 
     @property
     def limit(self) -> float:
@@ -133,10 +133,10 @@ class Search:
         steps = self.steps()
         found = self._run(steps)
         self.stages += 1
-        self.recent = [*self.recent, found][2 - LANES :]
+        if math.isfinite(found.loss):
+            self.recent = [*self.recent, found][2 - LANES :]
         away = float(np.linalg.norm(found.feasible - self.start.feasible))
         lost = away > FAR * self.setup.scales.smoothing and found.loss < self.here.loss
-        self.worst = max(self.worst, found.violation)
         if lost and found.violation > 0 and self.firmer():
             return
         if lost:
@@ -144,14 +144,15 @@ class Search:
                 f"loss: it falls without end, to {found.loss:.3g} at a distance of {away:.2g} from x0; give a constraint, or "
                 "check its sign"
             )
+        self.worst = max(self.worst, found.violation)
         gain = self.here.loss - found.loss
         # Of two points that are alike, the one of the smaller smoothing is nearer to what it stands for.
         if gain > -ALIKE * (self.top - self.here.loss):
             self.here = found
-            if found.loss <= self.best.loss + ALIKE * (self.start.loss - self.best.loss):
+            if found.loss <= self.best.loss + ALIKE * (self.reference - self.best.loss):
                 self.best = found
         if gain <= max(LITTLE * (self.top - self.here.loss), 0.0):
-            if self.best.violation > CLEARLY * self.worst and self.firmer():
+            if self.best.violation > max(CLEARLY * self.worst, self.unseen) and self.firmer():
                 return
             self.smoothing /= FACTOR
             self.rounds = min(int(MORE * self.rounds), MOST)
@@ -167,19 +168,25 @@ class Search:
     @property
     def kept(self) -> bool:
         """Whether coupling constraints hold at the best point, but for what smoothing leaves."""
-        return self.best.violation <= TOLERATED * self.worst
+        return self.best.violation <= max(TOLERATED * self.worst, self.unseen)
+
+    @property
+    def unseen(self) -> float:
+        """A violation that is none: what a ten-thousandth of the first smoothing explains, or rounding."""
+        return 1e-4 * self.setup.scales.breaking * self.setup.scales.smoothing + 1e-9
 
     def firmer(self) -> bool:
         """Make the penalty larger and begin another descent at the best point by it; or tell that it is as large as can be."""
         problem, self.raised = self.setup.problem, self.raised + 1
         if self.raised > RAISES:
             return False
-        more = (HARDER - 1) * float(problem.penalty)
+        more, gap = (HARDER - 1) * float(problem.penalty), self.reference - self.best.loss
         self.setup = self.setup._replace(problem=problem.penalised(HARDER * float(problem.penalty)))
         points = [point._replace(loss=point.loss + more * point.violation) for point in (self.start, self.best, self.here)]
         self.start, self.best = points[0], min(points, key=lambda point: point.loss)
         self.here = self.best._replace(step=FIRST)
         self.top = self.before = self.best.loss
+        self.reference = self.best.loss + gap
         self.smoothing = max(self.smoothing, self.largest / FACTOR)
         return True
 
@@ -208,7 +215,8 @@ class Search:
         values, broken, feasible = self._judge(ends)
         j = int(np.argmin(values))
         x = start if ends[j] is None else np.asarray(ends[j])
-        return Point(x, feasible[j], float(values[j]), float(broken[j]), steps[j], methods[j], start, rounds[j], seeds[j])
+        where = (x, feasible[j], float(values[j]), float(broken[j]))
+        return Point(*where, steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty))
 
     def _advance(self, session: Session, rounds: int) -> int:
         """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
@@ -234,9 +242,9 @@ class Search:
 
     def row(self, seconds: float) -> None:
         """Write down where the search is."""
-        problem, best = self.setup.problem, self.best
+        problem = self.setup.problem
         row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.objective}
         if problem.coupled:
-            row |= {"violation": best.violation, "penalty": float(problem.penalty)}
+            row |= {"violation": self.best.violation, "penalty": float(problem.penalty)}
         row["feasibility"] = float(distance(self.setup.problem, jnp.asarray(self.best.x)))
         self.history.append(row | {"smoothing": self.smoothing})
