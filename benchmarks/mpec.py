@@ -151,7 +151,9 @@ def contest(solver: str, name: str, python: str, options: argparse.Namespace) ->
 
 def explain(status: int, said: str, gibibytes: float) -> str:
     """Say why a process ended without an answer."""
-    if status == -9 or any(word in said for word in ("MemoryError", "bad_alloc", "Cannot allocate", "Insufficient_Mem")):
+    if status == -9 or any(
+        word in said for word in ("MemoryError", "bad_alloc", "Cannot allocate", "Insufficient_Mem", "Memory allocation")
+    ):
         return f"out of memory at {gibibytes:g} GiB"
     lines = [line for line in said.splitlines() if line.strip()]
     return lines[-1] if lines else f"status {status}"
