@@ -78,11 +78,12 @@ class Case:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
-        return {
+        scale = self.problem.layout.scale
+        units = {} if scale is None else {"scale": list(scale)}  # TOML has no None
+        return units | {
             "method": [repr(method) for method in self.methods],
             "schedules": [schedule_values(method) for method in self.methods],
             "problem": repr(self.problem),
-            "scale": None if self.problem.layout.scale is None else list(self.problem.layout.scale),
             "data, x0 and sets": fingerprint(self.problem.as_stated()),
             "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
@@ -99,7 +100,6 @@ class Case:
         return {
             "method": repr(tuned(self.methods[i], tuning)),
             "problem": repr(self.problem),
-            "scale": None if self.problem.layout.scale is None else list(self.problem.layout.scale),
             "rounds": int(self.rounds),
             "key": np.asarray(jax.random.key_data(self.keys[i])).tolist(),
             "engine": engine,

@@ -44,15 +44,16 @@ class Search:
     deadline: float
 
     def __post_init__(self) -> None:
-        x0 = np.asarray(self.setup.problem.x0)
-        self.start = self.here = self.best = Point(x0, x0, self.setup.scales.loss, self.setup.scales.violation)
-        self.reference = self.start.loss  # what gains are measured from
-        self.top = self.before = self.start.loss  # where this descent began, and the lowest loss before it
+        x0, scales = np.asarray(self.setup.problem.x0), self.setup.scales
+        self.start = self.here = self.best = Point(x0, x0, scales.loss, scales.violation)
+        # What gains are measured from; where this descent began; the lowest loss before it.
+        self.reference = self.top = self.before = self.start.loss
         self.worst = self.start.violation  # that was seen
-        self.smoothing = self.largest = self.setup.scales.smoothing
+        self.smoothing = self.largest = scales.smoothing
         self.rounds, self.stages, self.taken = first_rounds(self.setup), 0, 0
         self.cost, self.history = self.setup.cost, History()
         self.recent: list[Point] = []  # ends of the last stages
+        self.slope = scales.slope  # of the loss, as the last stage has seen it
         self.raised = 0  # times that the penalty was
         self.refused = ""  # why there is no certificate
         self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
@@ -137,15 +138,15 @@ class Search:
             self.recent = [*self.recent, found][2 - LANES :]
         away = float(np.linalg.norm(found.feasible - self.start.feasible))
         lost = away > FAR * self.setup.scales.smoothing and found.loss < self.here.loss
-        if lost and found.violation > 0 and self.firmer():
-            return
         if lost:
-            raise InputError(
-                f"loss: it falls without end, to {found.loss:.3g} at a distance of {away:.2g} from x0; give a constraint, or "
-                "check its sign"
-            )
+            if found.violation > 0 and self.firmer():
+                return
+            where = f"to {found.loss:.3g} at a distance of {away:.2g} from x0"
+            raise InputError(f"loss: it falls without end, {where}; give a constraint, or check its sign")
         self.worst = max(self.worst, found.violation)
-        gain = self.here.loss - found.loss
+        gain, moved = self.here.loss - found.loss, float(np.linalg.norm(found.feasible - self.here.feasible))
+        if gain > 0 and moved > 0:  # where the loss has become flatter, sets need less of a pull, which leaves longer steps
+            self.slope = min(max(gain / moved, self.slope / FACTOR), self.setup.scales.slope)
         # Of two points that are alike, the one of the smaller smoothing is nearer to what it stands for.
         if gain > -ALIKE * (self.top - self.here.loss):
             self.here = found
@@ -192,7 +193,7 @@ class Search:
 
     def _run(self, steps: list[float]) -> Point:
         """Run the lanes of a stage; return the best of where they end."""
-        problem, moreau, start = self.setup.problem, self.smoothing / self.setup.scales.slope, self.here.feasible
+        problem, moreau, start = self.setup.problem, self.smoothing / self.slope, self.here.feasible
         methods = [
             dataclasses.replace(self.setup.method, stepsize=step * moreau, smoothing=self.smoothing, moreau=moreau)
             for step in steps
