@@ -78,12 +78,11 @@ class Case:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
-        scale = self.problem.layout.scale
-        units = {} if scale is None else {"scale": list(scale)}  # TOML has no None
-        return units | {
+        return {
             "method": [repr(method) for method in self.methods],
             "schedules": [schedule_values(method) for method in self.methods],
             "problem": repr(self.problem),
+            "scale": list(self.problem.layout.scale or ()),
             "data, x0 and sets": fingerprint(self.problem.as_stated()),
             "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
@@ -105,6 +104,7 @@ class Case:
             "engine": engine,
             "eval_every": int(self.every),
             **size,
+            **({} if self.problem.layout.scale is None else {"scale": list(self.problem.layout.scale)}),
             **({} if tuning is None else {"tuning": tuning.to_dict()}),
         }
 

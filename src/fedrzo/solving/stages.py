@@ -51,8 +51,7 @@ class Search:
         self.worst = self.start.violation  # that was seen
         self.smoothing = self.largest = scales.smoothing
         self.rounds, self.stages, self.taken = first_rounds(self.setup), 0, 0
-        self.cost, self.history = self.setup.cost, History()
-        self.recent: list[Point] = []  # ends of the last stages
+        self.cost, self.history, self.recent = self.setup.cost, History(), list[Point]()  # of the last stages, their ends
         self.slope = scales.slope  # of the loss, as the last stage has seen it
         self.raised = 0  # times that the penalty was
         self.refused = ""  # why there is no certificate
@@ -216,8 +215,8 @@ class Search:
         values, broken, feasible = self._judge(ends)
         j = int(np.argmin(values))
         x = start if ends[j] is None else np.asarray(ends[j])
-        where = (x, feasible[j], float(values[j]), float(broken[j]))
-        return Point(*where, steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty))
+        how = (steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty))
+        return Point(x, feasible[j], float(values[j]), float(broken[j]), *how)
 
     def _advance(self, session: Session, rounds: int) -> int:
         """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
