@@ -82,7 +82,7 @@ class Case:
             "method": [repr(method) for method in self.methods],
             "schedules": [schedule_values(method) for method in self.methods],
             "problem": repr(self.problem),
-            "scale": list(self.problem.layout.scale or ()),
+            "scale": repr(self.problem.layout.scale),
             "data, x0 and sets": fingerprint(self.problem.as_stated()),
             "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
