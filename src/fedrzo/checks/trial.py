@@ -52,12 +52,12 @@ def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
     with warnings.catch_warnings(action="ignore"):  # what there is to say of constants has been said
         method = method.prepare(problem).for_cohort(problem, problem.clients)
     session = Simulation().start([method], problem, [jax.random.key(key)], None)
-    before = after = _merit(session)
+    before = after = float(problem.merit(session.evaluate())[0])
     costs, seconds, first = {}, [], 0.0
     for r in range(min(rounds, ROUNDS)):
         start = time.perf_counter()
         costs[r] = _cost_of(session, r)
-        after = _merit(session)
+        after = float(problem.merit(session.evaluate())[0])
         seconds.append(time.perf_counter() - start)
         first = first or time.perf_counter() - began
     found = failure(method, session)
@@ -66,12 +66,6 @@ def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
         if last != costs[ROUNDS - 1]:  # plans that grow mostly do so like a logarithm: rounds twice as far each time
             costs |= {r: _cost_of(session, r) for r in (3 * 2**k for k in range(12)) if r < rounds - 1}
     return Tried(costs, before, after, found, first, min(seconds[1:], default=first))
-
-
-def _merit(session: Any) -> float:
-    """Return the loss where a run is, with what it pays for coupling constraints that it breaks."""
-    row = session.evaluate()
-    return float(row["loss"][0]) + float(session.problem.penalty) * float(row.get("violation", [0.0])[0])
 
 
 def _cost_of(session: Any, r: int) -> Cost:

@@ -1,7 +1,7 @@
 """Clients' stored samples: `ClientData`."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -66,27 +66,31 @@ class ClientData:
     def thinned(self, every: int) -> Self:
         """Return every so manieth sample of each client, and at least one."""
         thin = copy.copy(self)
-        rows = [o + np.arange(0, s, every) for o, s in zip(np.asarray(self.offsets), np.asarray(self.sizes), strict=True)]
-        thin.sizes = np.array([len(own) for own in rows], np.int32)
-        thin.offsets = (np.cumsum(thin.sizes) - thin.sizes).astype(np.int32)
-        thin.flat = jax.tree.map(lambda leaf: np.asarray(leaf)[np.concatenate(rows)], self.flat)
-        thin.samples = int(thin.sizes.sum())
+        thin._take(range(self.clients), every)
         thin.equal_size = int(thin.sizes[0]) if len(set(thin.sizes.tolist())) == 1 else None
         return thin
 
     def part(self, clients: Sequence[int]) -> Self:
         """Return some clients' samples alone; whether all clients have equally many is still known, so steps compute alike."""
         part = copy.copy(self)
-        part.clients, part.sizes = len(clients), np.asarray(self.sizes)[list(clients)]
-        part.offsets = np.asarray(self.offsets)[list(clients)]
-        if not self.identical:
-            rows = np.concatenate([o + np.arange(s) for o, s in zip(part.offsets, part.sizes, strict=True)])
-            part.flat = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self.flat)
-            part.offsets = (np.cumsum(part.sizes) - part.sizes).astype(np.int32)
-            part.samples = len(rows)
+        part.clients = len(clients)
+        if self.identical:
+            part.sizes, part.offsets = np.asarray(self.sizes)[list(clients)], np.asarray(self.offsets)[list(clients)]
+        else:
+            part._take(clients, 1)
         part.fixed = jax.tree.map(lambda leaf: np.asarray(leaf)[list(clients)], self.fixed)
         part.longest = int(part.sizes.max())
         return part
+
+    def _take(self, clients: Iterable[int], every: int) -> None:
+        """Keep every so manieth sample of some clients, who do not share theirs."""
+        offsets, sizes = np.asarray(self.offsets), np.asarray(self.sizes)
+        rows = [offsets[i] + np.arange(0, sizes[i], every) for i in clients]
+        kept = np.concatenate(rows)
+        self.flat = jax.tree.map(lambda leaf: np.asarray(leaf)[kept], self.flat)
+        self.sizes = np.array([len(own) for own in rows], np.int32)
+        self.offsets = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
+        self.samples, self.longest = len(kept), int(self.sizes.max())
 
     def wide(self) -> Self:
         """Return these data, with floats handed out in the precision of the run rather than in that of their storage.

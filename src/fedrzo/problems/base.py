@@ -75,7 +75,9 @@ class Problem(Questions):
         self.layout, self.x0 = flat_start(x0, "x0")
         self.domain = None if domain is None else flat_set(domain, x0, "domain")
         self.lower_domain = None if lower_domain is None else flat_set(lower_domain, x0, "lower_domain")
-        units = None if scale is None else check_scale(scale, self.layout)
+        if scale is not None:
+            self.layout = dataclasses.replace(self.layout, scale=check_scale(scale, self.layout))
+            self.x0 = self.layout.ravel(x0)
         self.sets = self.family(constraint, data.clients)
         self.weights = weights
         self.client_weights = client_weights(weights, data)
@@ -84,8 +86,6 @@ class Problem(Questions):
         if self.metrics and test is None:
             raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
         self.name = name or type(self).__name__
-        if units is not None:
-            vars(self).update(vars(self.scaled_by(units)))
 
     def check_attributes(self) -> None:
         """Refuse attributes that compiled code can neither trace nor compare: arrays that a class of the user's did not name."""

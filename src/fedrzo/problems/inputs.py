@@ -72,8 +72,8 @@ def flat_start(start: PyTree, argument: str) -> tuple[Layout, np.ndarray]:
     return layout, layout.ravel(jax.tree.map(lambda leaf: as_float(leaf, argument), start))
 
 
-def check_scale(scale: PyTree, layout: Layout) -> np.ndarray:
-    """Return units of x, a pytree like x0 or one array for all of its entries, as a flat vector."""
+def check_scale(scale: PyTree, layout: Layout) -> tuple[float, ...]:
+    """Return units of x, from a pytree like x0 or one array for all of its entries."""
     try:
         leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(scale)]
     except (TypeError, ValueError):
@@ -84,7 +84,7 @@ def check_scale(scale: PyTree, layout: Layout) -> np.ndarray:
     if not np.all(np.isfinite(flat) & (flat > 0)):
         bad = float(flat[~(np.isfinite(flat) & (flat > 0))][0])
         raise InputError(f"scale: found {bad:g}; pass positive numbers, the size that a change of each entry has")
-    return flat
+    return tuple(flat.tolist())
 
 
 def check_data(data: Any, argument: str) -> Data:

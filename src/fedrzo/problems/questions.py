@@ -70,6 +70,10 @@ class Questions:
         """Return by how much such constraints are broken, as a column; none where there are none."""
         return {}
 
+    def merit(self, row: Any) -> Any:
+        """Return what a monitored row is judged by: its loss, and the penalty for the constraints that it breaks."""
+        return row["loss"] + self.penalty * row["violation"] if self.coupled else row["loss"]
+
     @property
     def bare(self) -> Self:
         """This problem as its loss is monitored."""

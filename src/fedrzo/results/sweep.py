@@ -59,19 +59,19 @@ class Sweep:
         # A set may well bring an x that diverged back to a point like any other.
         return np.where(np.isfinite(values), np.array(feasible, float), values)
 
-    def _penalties(self, setting: int, column: str) -> np.ndarray:
-        """Return what each seed of a setting pays for coupling constraints that it breaks."""
-        ends = [(result.problem, result.history.last) for result in self.results[setting] if column == "loss"]
-        return np.array(
-            [0.0 if problem is None else problem.penalty * last.get("violation", 0.0) for problem, last in ends] or 0.0
-        )
+    def _merits(self, setting: int, column: str) -> list[float]:
+        """Return the `ends` of a setting, of the loss with the penalty for what each breaks."""
+        ends, results = self.ends(setting, column), self.results[setting]
+        if column != "loss" or results[0].problem is None:
+            return list(ends)
+        return [result.problem.merit({**result.history.last, "loss": end}) for result, end in zip(results, ends, strict=True)]
 
     def best(self, column: str = "loss") -> int:
         """Return the setting with the smallest mean of its `ends`; settings that diverged never win.
 
         By the loss at x itself, a setting would win that strays from the sets; without the penalty, one that breaks constraints.
         """
-        means = [np.mean(self.ends(i, column) + self._penalties(i, column)) for i in range(len(self.settings))]
+        means = [float(np.mean(self._merits(i, column))) for i in range(len(self.settings))]
         return int(np.argmin([value if math.isfinite(value) else math.inf for value in means]))
 
     def to_frame(self) -> Any:

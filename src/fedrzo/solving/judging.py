@@ -9,6 +9,7 @@ import numpy as np
 
 from fedrzo.problems.base import Problem
 from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.support.known import known
 
 LANES = 6  # runs side by side in a stage
 FIRST = 0.3  # the first step, in units of the Moreau parameter
@@ -30,13 +31,21 @@ class Point(NamedTuple):
     penalty: float = 0.0  # of coupling constraints, in the run
 
 
+class Look(NamedTuple):
+    """What is seen of some points, each an array."""
+
+    merits: np.ndarray  # losses with the penalty for what they break
+    losses: np.ndarray
+    broken: np.ndarray  # by how much coupling constraints are
+
+
 def thinned(problem: Problem) -> Problem:
     """Return a problem with some of each client's scenarios, to judge points by, where all of them are a lot to solve for."""
     data = problem.data
     if problem.lower_solved_by != BY_CLIENTS or not data.stored or data.identical:
         return problem
     every = data.samples * problem.layouts["y0"].size // JUDGED
-    return problem if every < 2 else problem.with_data(data.thinned(every), data)
+    return problem if every < 2 else problem.with_data(known(data, ("thinned", every), lambda: data.thinned(every)), data)
 
 
 def judged_on(problem: Problem) -> int:
@@ -50,29 +59,23 @@ def samples_of(problem: Problem) -> int:
     return data.samples if data.stored else data.clients * int(data.full_batch)
 
 
-def losses(problem: Problem, points: np.ndarray) -> np.ndarray:
-    """Return the loss over all data at each row, with accurate lower solutions, and the penalty for what it breaks."""
-    values, broken = looks(problem, points)
-    return values + problem.penalty * broken
-
-
-def looks(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss at each row, and by how much it breaks coupling constraints, by the scenarios that points are judged by."""
+def looks(problem: Problem, points: np.ndarray) -> Look:
+    """Look at each row, with accurate lower solutions, by the scenarios that points are judged by."""
     return on_all(thinned(problem), points)
 
 
-def on_all(problem: Problem, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same by all scenarios; a few rows at a time, by one program."""
+def on_all(problem: Problem, points: np.ndarray) -> Look:
+    """Look at each row by all scenarios; at a few rows at a time, by one program."""
     padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % LANES, axis=0)])
     found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in np.split(padded, len(padded) // LANES)]
-    values, broken = np.concatenate(found, axis=1)[:, : len(points)]
-    return values, broken
+    return Look(*np.concatenate(found, axis=1)[:, : len(points)])
 
 
 @jax.jit
 def _look(problem: Problem, points: jax.Array) -> jax.Array:
     rows = jax.vmap(problem.evaluate)(points)
-    return jnp.stack([rows["loss"], rows.get("violation", jnp.zeros_like(rows["loss"]))])
+    loss = rows["loss"]
+    return jnp.stack([problem.merit(rows), loss, rows.get("violation", jnp.zeros_like(loss))])
 
 
 def judged(problem: Problem, ends: list[Any], instead: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,9 +85,8 @@ def judged(problem: Problem, ends: list[Any], instead: np.ndarray) -> tuple[np.n
     with warnings.catch_warnings():  # of where runs that were lost end; the result's own projection is looked at last
         warnings.simplefilter("ignore")
         feasible = np.asarray(problem.project(jnp.asarray(points)))
-    values, broken = looks(problem, feasible)
-    values = values + problem.penalty * broken
-    return np.where(there & np.isfinite(values), values, np.inf), broken, feasible
+    seen = looks(problem, feasible)
+    return np.where(there & np.isfinite(seen.merits), seen.merits, np.inf), seen.broken, feasible
 
 
 @jax.jit  # so that it is compiled once

@@ -14,7 +14,7 @@ from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
-from fedrzo.solving.judging import LANES, judged_on, looks, losses
+from fedrzo.solving.judging import LANES, judged_on, looks
 
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
 FACTOR = 4.0  # between the smoothings of two stages
@@ -104,9 +104,8 @@ def batch_for(problem: Problem) -> int | str:
     data = problem.data
     whole, most = WHOLE, DRAWN
     if problem.lower_solved_by == BY_CLIENTS:
-        each = LANES * problem.clients * problem.layouts["y0"].size
-        most = max(1, min(DRAWN, int(WORK / each)))
-        whole = min(WHOLE, max(most, int(WORK / each)))
+        fits = max(1, int(WORK / (LANES * problem.clients * problem.layouts["y0"].size)))
+        whole, most = min(WHOLE, fits), min(DRAWN, fits)
     return FULL if data.stored and int(np.max(data.sizes)) <= whole else most
 
 
@@ -152,7 +151,7 @@ def rises(problem: Problem, x0: np.ndarray, length: np.ndarray) -> tuple[np.ndar
     steps = np.diag(length)
     around = np.concatenate([x0[None], x0 + steps, x0 - steps]).astype(problem.dtype)
     points = np.asarray(problem.project(jnp.asarray(around)))
-    values = losses(problem, points)
+    values = looks(problem, points).merits
     change, way = np.abs(values[1:] - values[0]), np.linalg.norm(points[1:] - points[0], axis=1)
     rise, room = (np.max(np.where(np.isfinite(change), each, 0.0).reshape(2, -1), axis=0) for each in (change, way))
     return rise, room
@@ -168,22 +167,23 @@ def scales(problem: Problem, seed: int) -> Scales:
     noise = np.random.default_rng(seed).standard_normal((directions, n))
     rays = noise / np.linalg.norm(noise, axis=1, keepdims=True)
     size = math.sqrt(n) + (0.0 if problem.layout.scale else float(np.linalg.norm(x0)))  # units are those of a change, not of x
-    smoothing, penalty = REACH * size, problem.penalty
+    smoothing = REACH * size
     for times in range(1, WIDENINGS + 1):
         around = np.concatenate([x0[None], x0 + smoothing * rays, x0 - smoothing * rays]).astype(problem.dtype)
         points = np.asarray(problem.project(jnp.asarray(around)))
-        both = looks(problem, points)
-        values, broken = both[0] + penalty * both[1], both[1]
-        rise, length = values[1:] - values[0], np.linalg.norm(points[1:] - points[0], axis=1)
+        found = looks(problem, points)
+        rise, bare_rise, breaking_rise = (values[1:] - values[0] for values in found)
+        length = np.linalg.norm(points[1:] - points[0], axis=1)
         seen = np.isfinite(rise) & (length > 1e-3 * smoothing)
         if np.any(rise[seen] != 0):
             # Of a linear function, the mean square of the slope along a ray is that of the gradient over n.
-            parts = rise, both[0][1:] - both[0][0], broken[1:] - broken[0]
+            parts = rise, bare_rise, breaking_rise
             slope, bare, breaking = (math.sqrt(n * float(np.mean((part[seen] / length[seen]) ** 2))) for part in parts)
-            return Scales(smoothing, slope, bare, breaking, float(values[0]), float(broken[0]), times * len(points))
+            start = float(found.merits[0]), float(found.broken[0])
+            return Scales(smoothing, slope, bare, breaking, *start, times * len(points))
         smoothing *= FACTOR if np.isfinite(rise).any() else 1 / FACTOR
     if not np.isfinite(rise).any():
         raise InputError("loss: it is not finite anywhere near x0; start farther inside its domain, or give a constraint")
     raise InputError(
-        f"loss: found the same value, {values[0]:.6g}, at all points up to {smoothing:.2g} around x0; nothing to gain"
+        f"loss: found the same value, {found.merits[0]:.6g}, at all points up to {smoothing:.2g} around x0; nothing to gain"
     )

@@ -209,7 +209,7 @@ def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
 
 def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
     if interrupted:
-        some = "" if search.fewer == 0 else "; the loss is over some scenarios, by which points were compared"
+        some = "" if search.share == 1 else "; the loss is over some scenarios, by which points were compared"
         return [f"it was interrupted{some}"]
     if not search.kept and search.exhausted:
         return ["the coupling constraints do not hold: no point may keep them, or start where they hold"]

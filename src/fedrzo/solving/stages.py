@@ -56,27 +56,27 @@ class Search:
         self.raised = 0  # times that the penalty was
         self.refused = ""  # why there is no certificate
         self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
-        self.fewer = 1 - judged_on(self.setup.problem) / samples_of(self.setup.problem)  # the share that points are not judged by
+        self.share = judged_on(self.setup.problem) / samples_of(self.setup.problem)  # of all scenarios: what points are judged by
 
     @property
     def late(self) -> bool:
         """Whether time is up, but for a last look at where the runs of a stage end."""
-        return time.perf_counter() >= self.deadline - self.judging - self.settling
+        return self.left <= 0
 
     @property
-    def settling(self) -> float:
-        """Seconds that a last look by all scenarios takes."""
-        return 0.0 if self.fewer == 0 else COMPILING + self.judging / (1 - self.fewer)
+    def left(self) -> float:
+        """Seconds until then, and until there is time for no more than a look by all scenarios, where that is another one."""
+        settling = 0.0 if self.share == 1 else COMPILING + self.judging / self.share
+        return self.deadline - self.judging - settling - time.perf_counter()
 
     def settle(self) -> bool:
         """Judge the last points and the start by all scenarios, where points were judged by some; tell whether they were."""
-        if self.fewer == 0:
+        if self.share == 1:
             return False
         problem, points = self.setup.problem, [self.start, self.best, *self.recent]
-        values, broken = on_all(problem, np.stack([point.feasible for point in points]))
+        seen = on_all(problem, np.stack([point.feasible for point in points]))
         self.cost = self.cost.plus(evaluations=len(points) * samples_of(problem))
-        merits = values + problem.penalty * broken
-        found = [p._replace(loss=float(merits[i]), violation=float(broken[i])) for i, p in enumerate(points)]
+        found = [p._replace(loss=float(seen.merits[i]), violation=float(seen.broken[i])) for i, p in enumerate(points)]
         self.start, self.best = found[0], min(found, key=lambda point: point.loss)
         return True
 
@@ -225,11 +225,8 @@ class Search:
             begun = time.perf_counter()
             session.advance(min(piece, rounds - session.round))
             session.progress()  # which waits for the rounds: compiled code is only begun by then
-            now = time.perf_counter()
-            left = (
-                piece * (self.deadline - self.judging - self.settling - now) / max(now - begun, 1e-9)
-            )  # rounds, at the pace of the last ones
-            piece = max(1, min(2 * piece, PIECE, int(left)))
+            pace = max(time.perf_counter() - begun, 1e-9) / piece  # of the last rounds
+            piece = max(1, min(2 * piece, PIECE, int(self.left / pace)))
         return session.round
 
     def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
