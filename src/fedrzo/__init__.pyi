@@ -45,6 +45,7 @@ from .methods import Scaffold as Scaffold
 from .methods import SimFBO as SimFBO
 from .methods import State as State
 from .methods import method as method
+from .privacy.privacy import Privacy as Privacy
 from .problems.bilevel import Bilevel as Bilevel
 from .problems.black_box import blackbox as blackbox
 from .problems.minimax import Minimax as Minimax

@@ -176,7 +176,7 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
         ("solve nowhere.py", "file: there is no file nowhere.py; pass FILE.py, or FILE.py:NAME"),
         ("compare nowhere.py", "file: there is no file nowhere.py; pass FILE.py, or FILE.py:NAME"),
         ("run quadratic --set method.scalars=1", "method.scalars: FedRZOnn has no such field; "
-         "known: batch_size, communication, directions, local_steps, moreau, name, oracle, smoothing, stepsize"),
+         "known: batch_size, communication, directions, local_steps, moreau, name, oracle, privacy, smoothing, stepsize"),
         ("rn quadratic", "rn: fedrzo has no such command; did you mean 'run'?"),
         ("deploy initt app", "initt: fedrzo deploy has no such command; did you mean 'init'?"),
     ],

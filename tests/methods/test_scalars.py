@@ -294,7 +294,7 @@ def test_a_checksum_brings_back_a_client_that_lost_track(where, monkeypatch):
         for _ in range(rounds):
             if self.round == 45:
                 node = self.nodes[where]
-                x, lost = node.memory[""].newest.value
+                x, lost, _ = node.memory[""].newest.value
                 node.memory[""] = Memory(by_scalars.Copy(x + 1e-3, lost))
                 self.accepted[""].pop(where)
             before = np.asarray(self.state.x)
@@ -320,7 +320,7 @@ def test_a_checksum_brings_back_a_client_of_fedrzo_bl(monkeypatch):
         for _ in range(rounds):
             if self.round == 6:
                 node = self.nodes[1]
-                x, lost = node.memory[""].newest.value
+                x, lost, _ = node.memory[""].newest.value
                 node.memory[""] = Memory(by_scalars.Copy(x + 1e-3, lost))
                 self.accepted[""].pop(1)
             before = np.asarray(self.state.x)

@@ -126,7 +126,7 @@ class ClientData:
         size = jnp.asarray(self.sizes)[client]
         place = k * self.chunk_size + jnp.arange(self.chunk_size, dtype=jnp.int32)
         rows = jnp.asarray(self.offsets)[client] + jnp.minimum(place, size - 1)
-        return self._singles(rows, jnp.broadcast_to(client, rows.shape)), jnp.where(place < size, 1.0 / size, 0.0)
+        return self.singles(rows, jnp.broadcast_to(client, rows.shape)), jnp.where(place < size, 1.0 / size, 0.0)
 
     def chunks(self, client: Any) -> Any:
         """Return the number of chunks of one client."""
@@ -176,7 +176,7 @@ class ClientData:
             return samples
         return jax.tree.map(lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, samples)
 
-    def _singles(self, rows: Any, clients: Any) -> PyTree:
+    def singles(self, rows: Any, clients: Any) -> PyTree:
         """Batches of one sample, stacked on a new leading axis."""
         samples = jax.tree.map(lambda leaf: leaf[:, None], self._rows(rows))
         return samples if self.fixed is None else (samples, index(self.fixed, clients))

@@ -99,7 +99,7 @@ class Engine(abc.ABC):
 class Session(abc.ABC):
     """Runs in progress: one, or several side by side. What is returned as a list has an entry for each."""
 
-    data_at_hand: ClassVar[bool] = True  # as of its engine
+    data_at_hand: bool = True  # as of its engine; not where records are to stay private
     # Whether a checkpoint is due after every round, since clients cannot go back further
     stores_every_round: ClassVar[bool] = False
     looks_at_once: ClassVar[int] = 1  # how often it can look at a run before it returns

@@ -68,17 +68,22 @@ class Client:
         """
         return self.batch(self.draw(key, batch_size), batch_size)
 
-    def draw(self, key: jax.Array, batch_size: int | str) -> Any:
-        """Draw which samples a batch has; None where it has all."""
-        if batch_size == FULL:
+    def draw(self, key: jax.Array, batch_size: int | str | None) -> Any:
+        """Draw which samples a batch has; None where it has all, or there is none."""
+        if batch_size == FULL or batch_size is None:
             return None
-        words = jax.random.key_data(key)
-        mixed = jax.random.fold_in(jax.random.fold_in(written_out(self.private), words[0]), words[1])
-        return self.level.data.draw(mixed, self.index, int(batch_size))
+        return self.level.data.draw(self.mixed(key), self.index, int(batch_size))
 
-    def batch(self, drawn: Any, batch_size: int | str) -> PyTree:
-        """Return the batch of samples that were drawn."""
+    def mixed(self, key: jax.Array, private: jax.Array | None = None) -> jax.Array:
+        """Return a key that nobody else knows, for what one step draws in private."""
+        own, (first, last) = self.private if private is None else private, jax.random.key_data(key)
+        return jax.random.fold_in(jax.random.fold_in(written_out(own), first), last)
+
+    def batch(self, drawn: Any, batch_size: int | str | None) -> PyTree:
+        """Return the batch of samples that were drawn; none where a step is to draw its own."""
         data = self.level.data
+        if batch_size is None:
+            return None
         if batch_size == FULL:
             return FULL if data.equal_size is None else data.everything_of(self.index)
         return data.batch(drawn, self.index, self.id)
@@ -170,7 +175,7 @@ def take_steps(
     client: Client,
     key: jax.Array,
     count: Any,
-    batch_size: int | str,
+    batch_size: int | str | None,
     step: Callable[..., PyTree],
     carry: PyTree,
     also: Callable[[jax.Array], Any] | None = None,
@@ -215,7 +220,7 @@ def take_coded_steps(
     client: Client,
     key: jax.Array,
     count: Any,
-    batch_size: int | str,
+    batch_size: int | str | None,
     step: Callable[..., tuple[PyTree, jax.Array]],
     carry: PyTree,
     also: Callable[[jax.Array], Any] | None = None,

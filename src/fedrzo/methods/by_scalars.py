@@ -53,10 +53,11 @@ class ScalarState(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What a client remembers: the last x that it rebuilt, and whether that is known to be wrong."""
+    """What a client remembers: the last x that it rebuilt, whether that is known to be wrong, and what the inner method keeps."""
 
     x: jax.Array
     lost: jax.Array
+    own: Any = None
 
 
 @method
@@ -81,6 +82,10 @@ class ByScalars(Method):
         """Return this method with another stepsize."""
         return dataclasses.replace(self, inner=self.inner.with_stepsize(stepsize))
 
+    def with_calibrated(self, calibrated: Any) -> Self:
+        """Return this method with what its clients' private releases need."""
+        return dataclasses.replace(self, inner=self.inner.with_calibrated(calibrated))
+
     def init(self, problem: Problem, key: jax.Array) -> ScalarState:
         """Return the state before the first round: nothing on record, everybody at x0."""
         inner = self.inner.init(problem, key)
@@ -88,11 +93,10 @@ class ByScalars(Method):
         rows = jax.tree.map(lambda leaf: jnp.zeros((max(1, self.plan.kept), *leaf.shape), leaf.dtype), empty)
         return ScalarState(inner, rows, jnp.zeros(problem.clients, jnp.int32))
 
-    def init_memory(self, problem: Problem) -> Copy | None:
-        """Return the x that a client starts from, where it rebuilds the next ones by itself."""
-        if not self.plan.kept:
-            return None
-        return Copy(problem.start, jnp.bool_(False))
+    def init_memory(self, problem: Problem) -> Any:
+        """Return the x that a client starts from, where it rebuilds the next ones by itself; else what the inner method keeps."""
+        own = self.inner.init_memory(problem)
+        return Copy(problem.start, jnp.bool_(False), own) if self.plan.kept else own
 
     def metrics(self, state: ScalarState) -> dict[str, Any]:
         """Return what the inner method monitors."""
@@ -112,32 +116,33 @@ class ByScalars(Method):
         inner = self.inner.round(view, state.inner, r)
         return ScalarState(inner, view.records, view.first)
 
-    def client_points(self, client: Client, key: jax.Array, memory: Copy | None, shared: Any, *rest: Any) -> Reply:
+    def client_points(self, client: Client, key: jax.Array, memory: Any, shared: Any, *rest: Any) -> Reply:
         """Rebuild x, and from it what the inner method's step of this name returns."""
         copy = self.caught_up(memory, shared)
-        reply = self.inner.client_points(client, key, None, copy.x, *rest)
+        reply = self.inner.client_points(client, key, copy.own, copy.x, *rest)
         return reply._replace(memory=copy if self.plan.kept else None)
 
-    def client_steps(self, client: Client, key: jax.Array, memory: Copy | None, *shared: Any) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: Any, *shared: Any) -> Reply:
         """Take the inner method's steps, and send their code; or x, where the code does not tell it."""
+        copy = memory if self.plan.kept else Copy(jnp.zeros(0), jnp.bool_(False), memory)
         if self.inner.takes_x == "client_steps":
-            memory = self.caught_up(memory, shared[0])
-            shared = (memory.x, *shared[1:])
-        reply = self.inner.client_steps(dataclasses.replace(client, coded=self.plan.steps), key, None, *shared)
+            copy = self.caught_up(memory, shared[0])
+            shared = (copy.x, *shared[1:])
+        reply = self.inner.client_steps(dataclasses.replace(client, coded=self.plan.steps), key, copy.own, *shared)
         x, rest = _split(reply.value)
-        lost = jnp.bool_(False) if memory is None else memory.lost
-        value = Either(reply.code, x, lost | jnp.logical_not(self.plan.tell(client)))
-        return reply._replace(value=_joined(value, rest), memory=memory if self.plan.kept else None, code=None)
+        value = Either(reply.code, x, copy.lost | jnp.logical_not(self.plan.tell(client)))
+        own = copy.own if reply.memory is None else reply.memory
+        return reply._replace(value=_joined(value, rest), memory=copy._replace(own=own) if self.plan.kept else own, code=None)
 
-    def caught_up(self, memory: Copy | None, shared: Any) -> Copy:
+    def caught_up(self, memory: Any, shared: Any) -> Copy:
         """Return the x of this round, from what a client was sent, and whether it is known to be wrong."""
-        if memory is None:
-            return Copy(shared, jnp.bool_(False))
+        if not self.plan.kept:
+            return Copy(shared, jnp.bool_(False), memory)
         x = shared.catch_up(memory.x, self.replay)
         # Once in CHECK rounds; a client that was away in the round that begins such a stretch compares when it is back.
         due = (shared.stop // CHECK > shared.first // CHECK) & ~shared.renewed
         last = index(shared.rows, (shared.stop - 1) % shared.kept)
-        return Copy(x, due & (checksum(x) != last.checksum))
+        return Copy(x, due & (checksum(x) != last.checksum), memory.own)
 
     def replay(self, x: jax.Array, record: RoundRecord, r: Any, sent: Any = None, vectors: Any = None) -> jax.Array:
         """Return x after round r from x before it: every client's steps, one client after the other.

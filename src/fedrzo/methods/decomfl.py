@@ -4,6 +4,7 @@ Z. Li, B. Ying, Z. Liu, C. Dong, H. Yang: "Achieving Dimension-Free Communicatio
 Optimization", ICLR 2025.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,10 @@ from fedrzo.federation import directions
 from fedrzo.federation.catch_up import Missed
 from fedrzo.federation.client import Client, take_steps
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.methods.base import Method, at, batch, checked, method, one_of, stepsize_or_auto, within
+from fedrzo.methods.base import at, batch, checked, method, one_of, stepsize_or_auto, within
+from fedrzo.methods.private import WithPrivacy, first_clip, record_by_record
+from fedrzo.privacy.mechanism import release
+from fedrzo.privacy.privacy import Privacy, privacy_or_none
 from fedrzo.problems.base import Problem
 from fedrzo.support.numbers import Schedule, constant, whole
 
@@ -23,6 +27,13 @@ class Model(NamedTuple):
 
     x: jax.Array
     velocity: jax.Array
+
+
+class PrivateModel(NamedTuple):
+    """What a client remembers where it finds its own clip."""
+
+    model: Model
+    clip: jax.Array
 
 
 class SeedRecord(NamedTuple):
@@ -42,7 +53,7 @@ class DeComFLState(NamedTuple):
 
 
 @method
-class DeComFL(Method):
+class DeComFL(WithPrivacy):
     """All clients use the same directions, rebuilt from broadcast seeds, so that slopes along them are all that is sent.
 
     Clients know x0. A client that was away is sent the records of the rounds it missed and replays them (x and the
@@ -58,6 +69,7 @@ class DeComFL(Method):
         momentum: the velocity kept from one step to the next: v <- momentum v + g, x <- x - stepsize v.
         forward: take (f(x + mu z) - f(x)) / mu instead of (f(x + mu z) - f(x - mu z)) / (2 mu).
         records: how many rounds the server keeps on record.
+        privacy: as for `FedRZOnn`. Directions are about sqrt(n) long here, and so are slopes as many times larger.
     """
 
     stepsize: Schedule = checked(stepsize_or_auto)
@@ -68,19 +80,24 @@ class DeComFL(Method):
     momentum: float = checked(within(lambda value: 0 <= value < 1, "a number of at least 0 and below 1"), default=0.0)
     forward: bool = checked(one_of(True, False), default=False, static=True)
     records: int = checked(whole, default=1024, static=True)
+    privacy: Privacy | None = checked(privacy_or_none, default=None)
 
     handles_constraints = False
     serves_below = False  # its records are of the top method's rounds
 
     def init(self, problem: Problem, key: jax.Array) -> DeComFLState:
         """Start at x0, at rest, with nothing on record."""
-        start = self.init_memory(problem)
+        start = self._start(problem)
         shape = (self.records, self.local_steps)
         empty = SeedRecord(jnp.zeros(shape, jnp.uint32), jnp.zeros((*shape, self.directions), start.x.dtype))
         return DeComFLState(*start, empty, jnp.zeros(problem.clients, jnp.int32))
 
-    def init_memory(self, problem: Problem) -> Model:
+    def init_memory(self, problem: Problem) -> Model | PrivateModel:
         """Return what every client starts from."""
+        start, clip = self._start(problem), first_clip(self.privacy, problem)
+        return start if clip is None else PrivateModel(start, clip)
+
+    def _start(self, problem: Problem) -> Model:
         x0 = jnp.asarray(problem.x0)
         return Model(x0, jnp.zeros_like(x0))
 
@@ -95,34 +112,50 @@ class DeComFL(Method):
         moved = self.replay(model, record, r)
         return DeComFLState(moved.x, moved.velocity, records, state.first.at[replies.ids].set(r))
 
-    def client_steps(self, client: Client, key: jax.Array, memory: Model, seeds: jax.Array, missed: Missed) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: Any, seeds: jax.Array, missed: Missed) -> Reply:
         """Rebuild the server's model, keep it, take H steps from it; only their slopes leave the client."""
-        snapshot = missed.catch_up(memory, self.replay)  # (a) reset, replay, take a new snapshot
+        kept, clip = memory if isinstance(memory, PrivateModel) else (memory, None)
+        snapshot = missed.catch_up(kept, self.replay)  # (a) reset, replay, take a new snapshot
 
-        def local_step(k: Any, sample: Any, carry: tuple[Model, jax.Array]) -> tuple[Model, jax.Array]:
-            model, slopes = carry
-            found = self.slopes(client, model.x, seeds[k], sample)
-            return self.step(model, seeds[k], found, client.round), slopes.at[k].set(found)
+        def local_step(k: Any, sample: Any, step_key: jax.Array, carry: tuple[Model, jax.Array, Any]) -> tuple:
+            model, slopes, clip = carry
+            found, clip = self.find(client, model.x, seeds[k], sample, step_key, clip)
+            return self.step(model, seeds[k], found, client.round), slopes.at[k].set(found), clip
 
         slopes = jnp.zeros((self.local_steps, self.directions), snapshot.x.dtype)
-        _, slopes = take_steps(client, key, self.local_steps, self.batch_size, local_step, (snapshot, slopes))  # (b)
+        batch_size = self.batch_size if self.privacy is None else None  # private slopes draw their own
+        carry = snapshot, slopes, clip
+        _, slopes, clip = take_steps(client, key, self.local_steps, batch_size, local_step, carry, also=lambda key: key)  # (b)
         points = self.directions + 1 if self.forward else 2 * self.directions
         evaluations = points * self.local_steps * client.cost(self.batch_size)
-        return Reply(slopes, memory=snapshot, evaluations=evaluations, steps=self.local_steps)  # (c)
+        kept = snapshot if clip is None else PrivateModel(snapshot, clip)
+        return Reply(slopes, memory=kept, evaluations=evaluations, steps=self.local_steps)  # (c)
 
-    def slopes(self, client: Client, x: jax.Array, seed: jax.Array, batch: Any) -> jax.Array:
-        """Return the P slopes of one local step."""
+    def find(self, client: Client, x: jax.Array, seed: jax.Array, batch: Any, key: jax.Array, clip: Any) -> tuple[Any, Any]:
+        """Return the P slopes of one local step, and the clip of the next one where slopes are private."""
+        if self.privacy is None:
+            return self.slopes(lambda of: of(batch), client, x, seed), None
+
+        def of_records(rows: jax.Array) -> jax.Array:
+            return self.slopes(lambda of: record_by_record(client, of, rows), client, x, seed, rows.size).T
+
+        first = self.privacy.first_clip.astype(x.dtype) if clip is None else clip
+        found, after = release(client, self.privacy, key, self.batch_size, of_records, self.directions, first)
+        return found, None if clip is None else after
+
+    def slopes(self, on: Callable[..., jax.Array], client: Client, x: jax.Array, seed: jax.Array, *records: int) -> jax.Array:
+        """Return the P slopes of one local step; `on(of)` evaluates a function of a batch, on one or on many records' own."""
         mu = self.smoothing
-        base: Any = client.loss(x, batch) if self.forward else None
+        base: Any = on(lambda batch: client.loss(x, batch)) if self.forward else None
 
         def add(p: Any, slopes: jax.Array) -> jax.Array:
             v = mu * direction(seed, p, x)
             if self.forward:
-                return slopes.at[p].set((client.loss(x + v, batch) - base) / mu)
-            return slopes.at[p].set(client.difference(x, v, batch) / (2 * mu))
+                return slopes.at[p].set((on(lambda batch: client.loss(x + v, batch)) - base) / mu)
+            return slopes.at[p].set(on(lambda batch: client.difference(x, v, batch)) / (2 * mu))
 
         # One direction at a time: P of them would take P times the memory of x.
-        return jax.lax.fori_loop(0, self.directions, add, jnp.zeros(self.directions, x.dtype))
+        return jax.lax.fori_loop(0, self.directions, add, jnp.zeros((self.directions, *records), x.dtype))
 
     def step(self, model: Model, seed: jax.Array, slopes: jax.Array, r: Any) -> Model:
         """Move by one step of round r, given its seed and slopes."""

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 from fedrzo.errors import InputError
 from fedrzo.federation.estimators import from_slopes
-from fedrzo.methods.base import Method, at, batch, checked, method, one_of, stepsize_or_auto
+from fedrzo.methods.base import at, batch, checked, method, one_of, stepsize_or_auto
 from fedrzo.methods.by_scalars import ByScalars
+from fedrzo.methods.private import WithPrivacy
 from fedrzo.methods.scalar_plan import plan_for
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
@@ -27,7 +28,7 @@ ORACLES = one_of(VALUES, GRADIENTS)  # what an estimate is made of
 
 
 @method
-class FedRZO(Method):
+class FedRZO(WithPrivacy):
     """A local step on the smoothed loss, step sizes from the theory, and what `ByScalars` asks of a method."""
 
     stepsize: Schedule = checked(stepsize_or_auto)
@@ -91,7 +92,8 @@ class FedRZO(Method):
                     f"{name}: found among constants or fields; the theorem prescribes it for a budget and a smoothing: "
                     "leave it out"
                 )
-        found = for_problem(problem, smoothing, budget=budget, **(constants or {}))
+        looked_at = problem if fields.get("privacy") is None else problem.hiding()
+        found = for_problem(looked_at, smoothing, budget=budget, **(constants or {}))
         fields = cls.of_theorem | fields
         return cls(stepsize=found.stepsize, smoothing=found.smoothing, local_steps=found.local_steps, **fields)
 

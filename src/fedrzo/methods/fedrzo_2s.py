@@ -13,10 +13,12 @@ import numpy as np
 from fedrzo import vi
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client, take_coded_steps
-from fedrzo.federation.estimators import by_slopes, in_ball, slope
+from fedrzo.federation.estimators import by_slopes, from_slopes, in_ball, slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
+from fedrzo.methods.private import private_steps
+from fedrzo.privacy.privacy import Privacy, privacy_or_none
 from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage
 from fedrzo.support.numbers import Schedule, constant, whole
@@ -45,6 +47,7 @@ class FedRZO2s(FedRZO):
         directions: directions that each estimate averages over, as for `FedRZOnn`.
         moreau: the parameter of the sets' Moreau term; the smoothing, as in the paper, if not given. x comes to rest that times
             the slope of the loss outside of a set, so that a loss of another scale wants another one.
+        privacy: as for `FedRZOnn`; a record is a scenario. `modulus` and `smoothness` have to be given.
     """
 
     solver: vi.Solver = checked(check_solver, default=vi.Accelerated())
@@ -52,6 +55,7 @@ class FedRZO2s(FedRZO):
     oracle: str = checked(ORACLES, default=VALUES, static=True)
     directions: int = checked(whole, default=1, static=True)
     moreau: float | None = checked(constant, default=None)
+    privacy: Privacy | None = checked(privacy_or_none, default=None)
 
     solves = (TwoStage,)
     of_theorem: ClassVar[dict[str, Any]] = {"solver": vi.Projection()}
@@ -60,7 +64,8 @@ class FedRZO2s(FedRZO):
         """Refuse combinations that cannot work, and try the lower-level solver at x0."""
         super().check(problem)
         self.solver.check(*problem.hardest())
-        try_solver(problem, self.solver)
+        if self.privacy is None or self.privacy.simulation:  # it looks at scenarios
+            try_solver(problem, self.solver)
 
     def init(self, problem: TwoStage, key: jax.Array) -> State:
         """Line 1."""
@@ -71,8 +76,10 @@ class FedRZO2s(FedRZO):
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: Any, x: jax.Array) -> Reply:
         """Algorithm 4, lines 4-8: what client i does in round r."""
+        if self.privacy is not None:
+            return self.private_client_steps(client, key, memory, x)
         r = client.round
         first = iterations_before(self.local_steps, r)  # T_r
 
@@ -90,6 +97,28 @@ class FedRZO2s(FedRZO):
         (x, solved), size = ended, client.cost(self.batch_size)
         taken = jnp.round(solved * size).astype(jnp.int32)
         return Reply(x, steps=taken, code=code, **self.spent(steps, size))
+
+    def private_client_steps(self, client: Client, key: jax.Array, clip: Any, x: jax.Array) -> Reply:
+        """Return the same by private slopes; how many steps its scenarios' solves took stays with the client."""
+        r = client.round
+        first, steps = iterations_before(self.local_steps, r), at(self.local_steps, r)
+
+        def slopes(j: Any, keys: jax.Array, x: jax.Array) -> Any:
+            v = jax.vmap(lambda key: directions.sphere(key, x.size, self.smoothing, x.dtype))(keys)
+            points = jnp.concatenate([x + v, x - v])
+
+            def of(rows: jax.Array) -> jax.Array:
+                scenarios = client.level.data.batch(rows, client.index, client.id)
+                plus, minus = jnp.split(client.level.implicit(points, scenarios, self.solver, first + j + 1, client.index)[0], 2)
+                return (plus - minus).T / (2 * self.smoothing)
+
+            return of
+
+        def move(x: jax.Array, found: jax.Array, keys: jax.Array) -> jax.Array:
+            return self.descend(x, from_slopes(found, keys, x, self.smoothing), client.project(x), r)  # line 7
+
+        x, code, clip = private_steps(self, client, key, clip, steps, x, slopes, move)
+        return Reply(x, clip, code=code, **self.spent(steps, client.cost(self.batch_size)))
 
     def estimate(self, client: Client, keys: jax.Array, x: jax.Array, scenarios: Any, k: Any) -> tuple[Any, Any, Any]:
         """Algorithm 4, lines 5 and 6: the estimate, its slope, and the lower-level steps per scenario."""

@@ -22,6 +22,8 @@ from fedrzo.methods.fedac import suited
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO, Project
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower, with_constants
+from fedrzo.methods.private import private_steps, record_by_record
+from fedrzo.privacy.privacy import Privacy, privacy_or_none
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import StepConstants, lower_level
 from fedrzo.problems.lower_level import WithLowerLoss
@@ -80,6 +82,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         directions: with gradients and scalars, how many slopes of each local step's gradient are sent.
         moreau: the parameter of the sets' Moreau term; the smoothing, as in the paper, if not given. x comes to rest that times
             the slope of the loss outside of a set, so that a loss of another scale wants another one.
+        privacy: as for `FedRZOnn`, for the upper level's records; only where `lower_data` is given, and declared public.
         envelope: filled in: whether the lower loss is minus the upper one, so that the adjoint takes no rounds.
     """
 
@@ -93,6 +96,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     directions: int = checked(whole, default=1, static=True)
     moreau: float | None = checked(constant, default=None)
     envelope: bool = static(default=False)
+    privacy: Privacy | None = checked(privacy_or_none, default=None)
 
     solves = (Bilevel,)
     knows_lower_error = True
@@ -184,7 +188,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         """Line 3 on a client: the points at which its lower level is looked at."""
         return Reply(self.points(x, words))
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, y: Any, words: Any = None) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: Any, y: Any, words: Any = None) -> Reply:
         """Algorithm 2, lines 6-10: what client i does in round r with the delayed lower solutions, or with their adjoint."""
         if self.by_gradients:
             return self.client_descent(client, key, y, words)
@@ -194,16 +198,27 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         y = level.sets.project(client.index, y)
         y_plus, y_minus = level.split(y)
 
+        def difference(x: jax.Array, sample: Any) -> jax.Array:
+            return client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
+
         def local_step(k: Any, sample: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            difference = client.loss(x + v, y_plus, sample) - client.loss(x - v, y_minus, sample)
-            found = slope(x.size, self.smoothing, difference)  # line 8: times v
+            found = slope(x.size, self.smoothing, difference(x, sample))  # line 8: times v
             return self.descend(x, found * v, client.project(x), r), found  # line 9
 
+        def slopes(k: Any, keys: jax.Array, x: jax.Array) -> Any:
+            return lambda rows: record_by_record(client, lambda batch: difference(x, batch), rows)[:, None] / (2 * self.smoothing)
+
+        def move(x: jax.Array, found: jax.Array, keys: jax.Array) -> jax.Array:
+            return self.descend(x, found[0] * v, client.project(x), r)
+
         steps = at(self.local_steps, r)
-        x, code = take_coded_steps(client, key, steps, self.batch_size, local_step, x)  # line 6; and 7: xi_{i,k}
+        if self.privacy is None:
+            x, code = take_coded_steps(client, key, steps, self.batch_size, local_step, x)  # line 6; and 7: xi_{i,k}
+        else:
+            x, code, memory = private_steps(self, client, key, memory, steps, x, slopes, move)
         # Positive where Y is empty, which the server must learn of; nothing is sent where y has no constraint.
         violation = None if level.sets.free else level.sets.violation(client.index, y)
-        return Reply((x, violation), evaluations=2 * steps * client.cost(self.batch_size), code=code)
+        return Reply((x, violation), memory, evaluations=2 * steps * client.cost(self.batch_size), code=code)
 
     def decode(self, x: jax.Array, code: jax.Array, key: jax.Array, client: Any, project: Project, r: Any) -> jax.Array:
         """Return where a client's local steps led; from values, all have one direction, that of the key which is sent with x."""

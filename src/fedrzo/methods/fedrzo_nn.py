@@ -9,10 +9,12 @@ from typing import Any
 import jax
 
 from fedrzo.federation.client import Client, take_coded_steps
-from fedrzo.federation.estimators import estimate_in_ball, estimate_two_sided
+from fedrzo.federation.estimators import estimate_in_ball, estimate_two_sided, from_slopes
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
+from fedrzo.methods.private import on_sphere, private_steps
+from fedrzo.privacy.privacy import Privacy, privacy_or_none
 from fedrzo.support.numbers import constant, whole
 
 
@@ -36,20 +38,25 @@ class FedRZOnn(FedRZO):
             around x, whose mean is that of the same smoothed loss and whose variance does not grow with n.
         moreau: the parameter of the sets' Moreau term; the smoothing, as in the paper, if not given. x comes to rest that times
             the slope of the loss outside of a set, so that a loss of another scale wants another one.
+        privacy: `fz.Privacy(epsilon=2.0, ...)`: each record's slopes are clipped, and noise is added before anything leaves its
+            client; see docs/privacy.md.
     """
 
     directions: int = checked(whole, default=1, static=True)
     communication: str = checked(WAYS, default="vectors", static=True)
     oracle: str = checked(ORACLES, default=VALUES, static=True)
     moreau: float | None = checked(constant, default=None)
+    privacy: Privacy | None = checked(privacy_or_none, default=None)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""
         x = federation.average(self.client_steps, state.x)  # lines 3 and 9: broadcast, then the mean of what returns
         return State(x)
 
-    def client_steps(self, client: Client, key: jax.Array, memory: None, x: jax.Array) -> Reply:
+    def client_steps(self, client: Client, key: jax.Array, memory: Any, x: jax.Array) -> Reply:
         """Algorithm 1, lines 4-8: what client i does in round r."""
+        if self.privacy is not None:
+            return self.private_client_steps(client, key, memory, x)
         r = client.own_round
         estimate = estimate_in_ball if self.by_gradients else estimate_two_sided
 
@@ -62,3 +69,17 @@ class FedRZOnn(FedRZO):
             client, key, steps, self.batch_size, local_step, x, also=self.draw, slopes=self.directions
         )
         return Reply(x, steps=steps, code=code, **self.spent(steps, client.cost(self.batch_size)))
+
+    def private_client_steps(self, client: Client, key: jax.Array, clip: Any, x: jax.Array) -> Reply:
+        """Return the same by private slopes; in place of lines 5 and 6, noisy means of records' clipped ones."""
+        r = client.round
+        steps = at(self.local_steps, r)
+
+        def slopes(k: Any, keys: jax.Array, x: jax.Array) -> Any:
+            return on_sphere(client, keys, x, self.smoothing)
+
+        def move(x: jax.Array, found: jax.Array, keys: jax.Array) -> jax.Array:
+            return self.descend(x, from_slopes(found, keys, x, self.smoothing), client.project(x), r)  # line 7
+
+        x, code, clip = private_steps(self, client, key, clip, steps, x, slopes, move)
+        return Reply(x, clip, steps=steps, code=code, **self.spent(steps, client.cost(self.batch_size)))

@@ -152,6 +152,8 @@ def check_serves(method: Any, rounds: Any) -> None:
         raise InputError(f'lower: found communication {communication!r}; below, only "vectors" is available')
     if isinstance(getattr(method, "stepsize", None), str):
         raise InputError('lower: found stepsize "auto"; only the stepsize of the upper level is searched for: pass a number')
+    if getattr(method, "privacy", None) is not None:
+        raise InputError("lower: found privacy=; give it to the upper level's method, and declare lower_data public")
     if not hasattr(method, "plan") and rounds is None:
         raise InputError(f"lower_rounds: {type(method).__name__} has no plan of its own; say how many rounds")
 

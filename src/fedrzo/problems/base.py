@@ -217,11 +217,20 @@ class Problem(Questions):
 
         return jnp.max(jax.lax.map(distance, clients, batch_size=CLIENTS_AT_A_TIME))
 
+    def hiding(self) -> Self:
+        """Return this problem with records that nobody may look at: its losses are not monitored, nor constants estimated."""
+        return replaced(self, hidden=True)
+
+    def refuse_hidden(self, what: str) -> None:
+        """Refuse to look at records that are to stay private."""
+        if self.hidden:
+            raise InputError(f"privacy: {what} looks at the records of a private run, which epsilon does not cover; leave it out")
+
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
         point = self.with_lower(x)
-        row = {"loss": mean_loss(self.bare, *point), "feasibility": self.worst_distance(point[0])}
-        return row | self.on_test(*point) | self.violation(*point)
+        row = {} if self.hidden else {"loss": mean_loss(self.bare, *point)}
+        return row | {"feasibility": self.worst_distance(point[0])} | self.on_test(*point) | self.violation(*point)
 
 
 @jax.jit

@@ -60,12 +60,12 @@ def warn_of_mistakes(problem: Problem, method: Any) -> None:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
     smoothing = float(getattr(method, "smoothing", NEAR))
     for level in problem.stated:
-        found = known(problem, (level.argument, smoothing), functools.partial(_mistake, level, smoothing, problem.dtype))
+        found = known(problem, (level.argument, smoothing), functools.partial(mistake, level, smoothing, problem.dtype))
         if found is not None and found.apart >= CLEAR:
             _warn_of_no_mean(level, found, method)
 
 
-def _mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:
+def mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:
     """Ask at the start, at a point as far from it as the method asks, and at one that is farther."""
     direction = np.random.default_rng(0).normal(size=level.start.size)
     lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(direction)

@@ -89,6 +89,6 @@ class Nonsmooth(Problem):
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x."""
         row, [point] = super().evaluate(x), self.trees(x)
-        for name, loss in self.monitored:
+        for name, loss in () if self.hidden else self.monitored:
             row[name] = mean(self, functools.partial(loss, point), is_blackbox(loss))
         return row

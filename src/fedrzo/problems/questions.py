@@ -55,6 +55,8 @@ class Questions:
     domain: Any = None  # a flat set outside of which the losses are not defined
     lower_domain: Any = None  # likewise, for the lower level alone
 
+    hidden = False  # whether nobody may look at the clients' records: losses are not monitored
+
     penalty: Any = 0.0  # what breaking coupling constraints by one costs
 
     def penalised(self, penalty: float) -> Self:

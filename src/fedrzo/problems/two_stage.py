@@ -159,6 +159,8 @@ class TwoStage(WithClientConstants):
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
         x = jnp.asarray(x, float)
+        if self.hidden:
+            return {"feasibility": self.worst_distance(x)}
         fetch, owner, weights = self.scenarios()
         rows, most = jnp.arange(weights.size), max(1, CACHED // self.lower_layout.size)
         together = min(weights.size, CHUNK, most if jax.default_backend() == "cpu" else CHUNK)

@@ -12,6 +12,7 @@ import tomli_w
 from fedrzo.engines.messages.receive import Event
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
+from fedrzo.privacy.statement import statement
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.results import plots, text
 from fedrzo.results.figure import bytes_unit
@@ -88,6 +89,11 @@ class Result:
     def tuning(self) -> Tuning | None:
         """How the stepsize was found (a `fedrzo.results.result.Tuning`), where it was `"auto"`; else None."""
         return Tuning.from_dict(self.spec["tuning"]) if "tuning" in self.spec else None
+
+    @property
+    def privacy(self) -> str | None:
+        """What the run promises for each record, and what it does not, in one paragraph; None where it promises nothing."""
+        return statement(self.spec["privacy"]) if "privacy" in self.spec else None
 
     @property
     def events(self) -> list[Event]:
@@ -186,4 +192,6 @@ def _facts(result: Result) -> dict[str, str]:
     facts["cost"] = ", ".join([f"{sent[0]} up, {sent[1]} down", *counts])
     compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""
     facts["seconds"] = f"{last['seconds']:.3g}{compiling}"
+    if (promise := result.spec.get("privacy")) is not None:
+        facts["privacy"] = f"({text.short(promise['epsilon'])}, {promise['delta']:g})-DP for each record; see result.privacy"
     return facts | ({"note": "; ".join(result.notes)} if result.notes else {})

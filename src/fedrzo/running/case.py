@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from fedrzo.engines.base import Engine
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 from fedrzo.methods.base import Method, functions, schedule_values
 from fedrzo.problems import captures
 from fedrzo.problems.base import Problem
 from fedrzo.results.result import Tuning
 from fedrzo.running.loggers import Row
+from fedrzo.running.private import PrivacyPlan, hides, plan_privacy
 from fedrzo.support.arguments import check_row_function, kind
 from fedrzo.support.pytrees import fingerprint
 
@@ -44,6 +45,7 @@ class Case:
     tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
     estimating: list[int] = dataclasses.field(default_factory=list)  # gradients that constants took; likewise
     every: int = 1  # rounds between two rows; likewise
+    plans: list[PrivacyPlan | None] = dataclasses.field(default_factory=list)  # of each run's privacy; likewise
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -67,6 +69,22 @@ class Case:
                 )
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
             raise InputError(f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are")
+
+    def plan_privacy(self, sizes: Any, stored: dict[str, Any] | None) -> None:
+        """Find each run's noise; hide the records, and shorten the run where its budget does not last.
+
+        `sizes` are those of clients' data where this process does not have them; `stored` is the plan that is gone on with.
+        """
+        single = len(self.methods) == 1
+        size, keys = self.clients_per_round, self.keys
+        self.plans = plan_privacy(self.methods, self.problem, self.rounds, keys, size, single, sizes, stored)
+        if hides(self.methods):
+            self.problem = self.problem.hiding()
+        plan = self.plans[0]
+        if single and plan is not None and (rounds := plan.rounds) < self.rounds:
+            budget = plan.privacy.epsilon
+            warn(f"privacy: epsilon = {budget:g} is spent after {rounds} of {self.rounds} rounds, where the run stops")
+            self.rounds = rounds
 
     def choose_rows(self, stored: dict[str, Any] | None) -> None:
         """Say how many rounds lie between two rows where the user did not: as in the stored part of the run, if there is one."""
@@ -92,8 +110,9 @@ class Case:
             "stop": repr(self.stop) if isinstance(self.stop, StopRule) else None,
         }
 
-    def spec(self, i: int, engine: str) -> dict[str, Any]:
-        """Return one run's settings in plain values."""
+    def spec(self, i: int, engine: str, done: int = 0) -> dict[str, Any]:
+        """Return one run's settings in plain values, after so many rounds."""
+        plan = self.plans[i] if self.plans else None
         size = {} if self.clients_per_round is None else {"clients_per_round": self.clients_per_round}
         tuning = self.tunings[i] if self.tunings else None
         return {
@@ -106,6 +125,7 @@ class Case:
             **size,
             **({} if self.problem.layout.scale is None else {"scale": list(self.problem.layout.scale)}),
             **({} if tuning is None else {"tuning": tuning.to_dict()}),
+            **({} if plan is None else {"privacy": plan.to_dict(done)}),
         }
 
 

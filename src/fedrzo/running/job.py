@@ -5,6 +5,7 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -104,7 +105,7 @@ class Job:
         at = self.session.round
         if len(self.histories[0]) == 0:
             self._append_rows(self.session.look(), self.seconds)
-            if not math.isfinite(loss := self.histories[0].last["loss"]):  # one sample of one client was tried before
+            if not math.isfinite(loss := self.histories[0].last.get("loss", 0.0)):  # one sample of one client was tried before
                 raise InputError(
                     f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
                 )
@@ -171,6 +172,8 @@ class Job:
             row: Row = {"round": look.round, **cost._asdict(), "seconds": seconds}
             row |= self.session.columns()
             row |= {name: float(values[i]) for name, values in look.metrics.items()}
+            if (plan := self.case.plans[i]) is not None and "epsilon" not in row:  # where nodes do not say it themselves
+                row["epsilon"] = plan.epsilon(look.round)
             if self.watch is not None:
                 row |= self.watch.columns(look.round, self.session.states()[0].x)
             history.append(row)
@@ -205,9 +208,14 @@ class Job:
         found = [None if tuning is None else tuning.to_dict() for tuning in self.case.tunings]
         Checkpoint(
             self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
-            self.session.notes(),
+            self.session.notes() | self._privacy_notes(),
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
+
+    def _privacy_notes(self) -> dict[str, Any]:
+        """Return what a later sitting must not find anew: the noise, by which all rounds so far were charged."""
+        plan = self.case.plans[0]
+        return {} if plan is None else {"privacy": {"noises": [release.noise for release in plan.releases]}}
 
     def _interrupted(self) -> KeyboardInterrupt:
         """Return what Ctrl-C is answered with: how far the run is, and how to go on.
@@ -233,7 +241,7 @@ class Job:
         feasible, lower = np.asarray(problem.project(jnp.asarray(points))), self.session.lower_solutions(points)
         losses = self._losses(points, feasible) if self.session.data_at_hand else [None] * len(points)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
-            spec = self.case.spec(i, engine) | ({"events": events} if events else {})
+            spec = self.case.spec(i, engine, self.session.round) | ({"events": events} if events else {})
             worse = None if problem.coupled else worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
             self.doubts = self._doubts(i, state.x)
             found.append(

@@ -144,6 +144,8 @@ def _run(
         if not resume:
             refuse_stored(folder, "checkpoint", "resume=True")
     stored = Checkpoint.read(folder) if resume and folder is not None else None
+    private = None if stored is None else stored.notes.get("privacy")
+    case.plan_privacy(getattr(engine, "sizes", None), private)
     case.choose_rows(None if stored is None else stored.identity)
     shown = is_wanted(progress)
     warn_of_idle_gpu()
@@ -152,20 +154,23 @@ def _run(
     began = time.perf_counter()
     with case.problem.precision():
         problem = feasible_start(case.problem)
-        check_start(problem, case.methods[0])
-        if engine.data_at_hand:
-            warn_of_mistakes(problem, case.methods[0])
+        if not problem.hidden:
+            check_start(problem, case.methods[0])
+            if engine.data_at_hand:
+                warn_of_mistakes(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
         methods = []
-        for method in case.methods:
+        for method, plan in zip(case.methods, case.plans, strict=True):
             with counting() as spent:
                 prepared = method.prepare(problem)
             case.estimating.append(sum(spent) + problem.measured_gradients)
+            prepared = prepared if plan is None else prepared.with_calibrated(plan.calibrated())
             methods.append(prepared.for_cohort(problem, size))
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
         session.every = case.every
+        session.data_at_hand = session.data_at_hand and not problem.hidden
         try:
             job = Job(case, session, folder, log, watch, began)  # a search for a stepsize takes time too
             if stored is not None and folder is not None:

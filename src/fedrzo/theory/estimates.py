@@ -86,6 +86,7 @@ def estimate(
     """
     here = point is None and isinstance(problem, Problem)
     x = np.asarray(problem.x0) if here else check_point(problem, point, "point")
+    problem.refuse_hidden("estimating constants")
     radius, points = constant(radius, "radius"), whole(points, "points")
     if isinstance(key, bool) or not isinstance(key, int | np.integer) or key < 0:
         raise InputError(f"key: found {key!r}; pass a whole number that is not negative")

@@ -152,7 +152,8 @@ def monitor(problem: Problem, x: jax.Array, y: jax.Array | None) -> dict[str, ja
     """Return what one client monitors over its own data at x; at x and y for a bilevel problem, with what can improve y."""
     if y is None:
         return problem.evaluate(x)
-    row = {"loss": mean_loss(problem.bare, x, y), "feasibility": problem.worst_distance(x)} | problem.violation(x, y)
+    row = {} if problem.hidden else {"loss": mean_loss(problem.bare, x, y)}
+    row |= {"feasibility": problem.worst_distance(x)} | problem.violation(x, y)
     if problem.lower_blackbox or y.size > DENSE:
         return row
     level = problem.lower_level(x)

@@ -1,0 +1,41 @@
+"""The promise in words: one paragraph for whoever answers for the data."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def statement(facts: Mapping[str, Any]) -> str:
+    """Say what a run promised and what it did not, from the plain values that its result keeps."""
+    spent, delta, clip = facts["epsilon"], facts["delta"], facts["clip"]
+    bound = "a bound that was found privately on the way" if isinstance(clip, str) else f"{clip:g}"
+    parts = [
+        f"Each record of each client is protected by ({spent:.4g}, {delta:g})-differential privacy against everybody but its own "
+        "client, the server and the other clients included: whether any one record was there or not makes nothing that left the "
+        f"client more likely by a factor of more than {_factor(spent)}, but for a probability of {delta:g}.",
+        f"Within {facts['rounds']} rounds a client made at most {facts['releases']} releases. Each is the sum of its records' "
+        f"slopes, each clipped to {bound}, over a random sample that has each record with probability {_range(facts['rates'])}, "
+        f"plus Gaussian noise of {_range(facts['noises'])} times that bound. They were composed by privacy-loss distributions "
+        "(dp-accounting), for data sets that differ by one record, added or removed.",
+        f"Not covered: how many records clients have ({_range(facts['records'])}) and what they weigh; their sets, and "
+        "projections onto them; values that go with all batches of a client; a test batch; how long clients take to answer; "
+        "whatever else is computed from the same records; and records that belong together, such as several of one person. The "
+        "noise is made of floating-point numbers, whose rounding no proof accounts for.",
+    ]
+    if facts["public_lower_data"]:
+        parts.append("The lower level's data were declared public.")
+    if facts["simulation"]:
+        parts.append(
+            "THIS WAS A SIMULATION: losses of the records were shown, and the noise came from a known seed, so that nothing of "
+            "this is promised to anybody who saw them."
+        )
+    return " ".join(parts)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{high:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _factor(spent: float) -> str:
+    return f"{math.exp(spent):.4g}" if spent < 100 else "any number"
