@@ -19,9 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedrzo.deploy import parts
 from fedrzo.deploy.credentials import write_secret
+from fedrzo.deploy.private_node import PrivateNode, refuse_open
 from fedrzo.engines.flower.engine import monitor
 from fedrzo.engines.messages.codec import encode_error
 from fedrzo.engines.messages.node import Node
@@ -29,6 +31,7 @@ from fedrzo.engines.messages.wire import pack, unpack
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Roots, private_key
 from fedrzo.methods.base import Method
+from fedrzo.problems.base import Problem
 from fedrzo.problems.start import check_start
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.problem_file import UserFile
@@ -110,6 +113,7 @@ class NodeSession:
             method = find_method(self.file)
             outline = parts.outline(self.file, run["clients"])  # what the server knows: both must decide alike
             method = parts.prepared(method, outline, self.file).for_cohort(outline, run["participants"])
+            self.private = self._protect(run, settings, outline, folder)
             roots = Roots.of(jax.random.key(run["seed"]))
             private = _sampling_key(settings, folder, roots, self.id)
             self.node = Node(method, jax.device_put(self.problem), 0, self.id, roots.directions, private)
@@ -124,15 +128,28 @@ class NodeSession:
             if kind == "evaluate":
                 return self._evaluate(common)
             self._recall()
-            reply = self.node.answer(common, own)
+            guard = self.private
+            reply = self.node.answer(common, own) if guard is None else guard.answer(self.node, common, own)
             self._remember()
             return reply
+
+    def _protect(self, run: dict[str, Any], settings: dict[str, Any], outline: Problem, folder: Path) -> PrivateNode | None:
+        """Return what stands before this node's records where the method promises privacy; nobody else looks at them then."""
+        method = find_method(self.file)
+        if getattr(method, "privacy", None) is None:
+            refuse_open(settings)
+            return None
+        method.check(self.problem)
+        self.problem = self.problem.hiding()
+        data: Any = self.problem.data
+        return PrivateNode(run, settings, method, outline, int(data.sizes[0]), self.id, folder)
 
     def _hello(self) -> bytes:
         """Try the problem on this node's own data, and say what the server may know of them."""
         with warnings.catch_warnings(record=True, action="always") as caught:
             self.node.method.check(self.problem)
-            check_start(self.problem, self.node.method)
+            if not self.problem.hidden:
+                check_start(self.problem, self.node.method)
             warn_of_long_steps([self.node.method], self.problem, ROUNDS)  # only the node knows its set
         self._recall()
         self.node.kept = None  # points of an earlier run are no points of this one
@@ -140,12 +157,14 @@ class NodeSession:
         distance = float(self.node.problem.worst_distance(jnp.asarray(self.problem.x0)))
         samples = int(self.problem.data.sizes[0]) if self.problem.data.stored else None
         heard = [str(warning.message) for warning in caught]
-        return pack({"client": self.id, "samples": samples, "distance": distance, "warnings": heard}, None)
+        said = {"client": self.id, "samples": samples, "distance": distance, "warnings": heard}
+        return pack(said | ({} if self.private is None else {"noise": self.private.release.noise}), None)
 
     def _evaluate(self, common: bytes) -> bytes:
         """Return what is monitored, over this node's own data."""
         _, (x, y) = unpack(common)
-        return pack({"client": self.id}, on_host(monitor(self.node.problem, x, y)))
+        row = on_host(monitor(self.node.problem, x, y))
+        return pack({"client": self.id}, row if self.private is None else row | {"epsilon": np.float64(self.private.spent)})
 
     def _recall(self) -> None:
         """Read the file if another process has written it since."""

@@ -80,10 +80,13 @@ def _solve(grid: Any, config: Config, file: UserFile) -> Result:
     problem = parts.outline(file, config.clients)
     with problem.precision():
         method = parts.prepared(find_method(file), problem, file)
-    shared = {"experiment": config.experiment, "seed": config.seed, "clients": config.clients}
+    shared = {"experiment": config.experiment, "seed": config.seed, "clients": config.clients, "rounds": config.rounds}
     post = Post(grid, {**shared, "participants": config.clients_per_round or config.clients})
-    problem.client_weights = _meet(post, config, problem)
-    engine = Flower(post, Rules(config.timeout or None, config.min_clients, config.max_reply_ratio or None))
+    heard = _meet(post, config, problem)
+    samples, noises = ([said.get(name) for said in heard] for name in ("samples", "noise"))
+    problem.client_weights = parts.weights_of(problem, samples)
+    rules = Rules(config.timeout or None, config.min_clients, config.max_reply_ratio or None)
+    engine = Flower(post, rules, samples, noises)
     if not config.resume:  # it begins anew, as its nodes do
         (config.folder / "checkpoint" / NAME).unlink(missing_ok=True)
     return run(
@@ -92,13 +95,13 @@ def _solve(grid: Any, config: Config, file: UserFile) -> Result:
     )  # fmt: skip
 
 
-def _meet(post: Post, config: Config, problem: Problem) -> np.ndarray:
-    """Wait for the nodes; return the clients' weights."""
+def _meet(post: Post, config: Config, problem: Problem) -> list[dict[str, Any]]:
+    """Wait for the nodes; return what each client said of itself, nothing where it did not come."""
     print(f"fedrzo: waiting for {config.clients} nodes", flush=True)
     heard = post.greet(config.start_timeout)
-    samples: list[int | None] = [None] * config.clients
+    by_client: list[dict[str, Any]] = [{}] * config.clients
     for said in heard:
-        samples[said["client"]] = said["samples"]
+        by_client[said["client"]] = said
         for line in said["warnings"]:
             warnings.warn(f"client {said['client']}: {line}", stacklevel=2)
         if said["distance"] > INSIDE * (1 + float(np.linalg.norm(problem.layout.plain(problem.x0)))):
@@ -113,7 +116,7 @@ def _meet(post: Post, config: Config, problem: Problem) -> np.ndarray:
         if len(post.nodes) < max(1, config.min_clients):
             raise FederationError(f"{line}; {len(post.nodes)} did, min_clients is {config.min_clients}: start their nodes")
         warnings.warn(f"{line}; the run starts without them", stacklevel=2)
-    return parts.weights_of(problem, samples)
+    return by_client
 
 
 def _show(row: Row) -> None:

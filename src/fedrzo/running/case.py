@@ -70,18 +70,14 @@ class Case:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
             raise InputError(f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are")
 
-    def plan_privacy(self, sizes: Any, stored: dict[str, Any] | None) -> None:
-        """Find each run's noise; hide the records, and shorten the run where its budget does not last.
-
-        `sizes` are those of clients' data where this process does not have them; `stored` is the plan that is gone on with.
-        """
-        single = len(self.methods) == 1
+    def plan_privacy(self, engine: Engine, noises: list[float] | None) -> None:
+        """Find each run's noise, unless it is known; hide the records, and shorten the run where its budget does not last."""
         size, keys = self.clients_per_round, self.keys
-        self.plans = plan_privacy(self.methods, self.problem, self.rounds, keys, size, single, sizes, stored)
+        self.plans = plan_privacy(self.methods, self.problem, self.rounds, keys, size, engine, noises)
         if hides(self.methods):
             self.problem = self.problem.hiding()
         plan = self.plans[0]
-        if single and plan is not None and (rounds := plan.rounds) < self.rounds:
+        if len(self.methods) == 1 and plan is not None and (rounds := plan.rounds) < self.rounds:
             budget = plan.privacy.epsilon
             warn(f"privacy: epsilon = {budget:g} is spent after {rounds} of {self.rounds} rounds, where the run stops")
             self.rounds = rounds

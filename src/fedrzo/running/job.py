@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +75,8 @@ class Job:
 
     def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
         """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
-        for name, values in self.session.look().metrics.items():
+        looked = self.session.look().metrics.items()
+        for name, values in ((name, values) for name, values in looked if name != "epsilon"):  # nodes have spent some since
             for history, value in zip(histories, values, strict=True):
                 if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
                     raise CheckpointError(
@@ -206,16 +206,13 @@ class Job:
             return
         histories = [history.to_dict() for history in self.histories]
         found = [None if tuning is None else tuning.to_dict() for tuning in self.case.tunings]
+        plan = self.case.plans[0]  # a later sitting must not find other noise: all rounds so far were charged by this
+        noises = {} if plan is None else {"noises": plan.noises.tolist()}
         Checkpoint(
             self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
-            self.session.notes() | self._privacy_notes(),
+            self.session.notes() | noises,
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
-
-    def _privacy_notes(self) -> dict[str, Any]:
-        """Return what a later sitting must not find anew: the noise, by which all rounds so far were charged."""
-        plan = self.case.plans[0]
-        return {} if plan is None else {"privacy": {"noises": [release.noise for release in plan.releases]}}
 
     def _interrupted(self) -> KeyboardInterrupt:
         """Return what Ctrl-C is answered with: how far the run is, and how to go on.

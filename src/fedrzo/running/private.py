@@ -2,7 +2,7 @@
 
 import dataclasses
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -36,30 +36,26 @@ class PrivacyPlan:
     @classmethod
     def of(
         cls, method: Any, problem: Problem, rounds: int, key: jax.Array, size: int | None, sizes: Sequence[int] | None = None,
-        stored: Mapping[str, Any] | None = None,
+        noises: Sequence[float] | None = None, only: int | None = None,
     ) -> Self:  # fmt: skip
-        """Find the noise for a run: of so many rounds, with so many clients in each; as stored, where it is gone on with.
+        """Find the noise for a run of so many rounds, with so many clients in each.
 
-        `sizes` are those of the clients where they differ from what this process has, as in a deployment.
+        `sizes` are those of the clients where they differ from what this process has, as in a deployment; `noises` are theirs
+        where they are known; `only` one client is planned for where a node does it by itself.
         """
         data: Any = problem.data
         privacy, records = method.privacy, np.asarray(data.sizes if sizes is None else sizes)
         expected = records if method.batch_size == FULL else np.minimum(records, int(method.batch_size))
         rates = expected / records
         levels = rates if len(set(rates)) <= CLASSES else np.minimum(1.0, 2.0 ** (np.ceil(8 * np.log2(rates)) / 8))
-        found, classes = np.unique(levels, return_inverse=True)
+        known = [privacy.noise or 0.0] * len(rates) if noises is None else noises  # zero where it is to be found
+        found, classes = np.unique(np.stack([levels, known], axis=1), axis=0, return_inverse=True)
+        classes = classes.reshape(-1) if only is None else np.where(np.arange(len(rates)) == only, 0, -1)
         counts = _counts(method, problem, rounds, key, size, classes, len(found))
-        if stored is not None:
-            noises = list(stored["noises"])
-        elif privacy.noise is not None:
-            noises = [privacy.noise] * len(found)
-        else:
-            total = counts[-1]
-            noises = [
-                noise_for(privacy.epsilon, privacy.delta, float(rate), max(1, int(count)))
-                for rate, count in zip(found, total, strict=True)
-            ]
-        releases = [Release(float(rate), float(noise)) for rate, noise in zip(found, noises, strict=True)]
+        releases = []
+        for (rate, noise), count in zip(found.tolist(), counts[-1].tolist(), strict=True):
+            wanted = noise or noise_for(privacy.epsilon, privacy.delta, rate, max(1, count))
+            releases.append(Release(rate, wanted))
         return cls(privacy, records, rates, expected, classes, releases, counts)
 
     @property
@@ -85,20 +81,24 @@ class PrivacyPlan:
             epsilon({release: int(count)}, self.privacy.delta) for release, count in zip(self.releases, counts, strict=True)
         )
 
+    @property
+    def noises(self) -> np.ndarray:
+        """The noise multiplier of each client."""
+        return np.array([release.noise for release in self.releases])[self.classes]
+
     def calibrated(self) -> Calibrated:
         """Return what clients need for their releases; outside of a simulation, with a fresh secret of the operating system's."""
-        noise = np.array([release.noise for release in self.releases])[self.classes]
         secret = None if self.privacy.simulation else fresh_secret()
-        return Calibrated(noise, thresholds(self.rates), self.expected.astype(float), secret)
+        return Calibrated(self.noises, thresholds(self.rates), self.expected.astype(float), secret)
 
     def warn_of_noise(self) -> None:
         """Say that the noise drowns whatever a sample can say."""
-        noise = np.array([release.noise for release in self.releases])[self.classes]
-        worst = int(np.argmax(noise / self.expected))
-        if noise[worst] > self.expected[worst]:
+        worst = int(np.argmax(self.noises / self.expected))
+        noise, records = self.noises[worst], self.expected[worst]
+        if noise > records:
             warn(
-                f"privacy: the noise of client {worst}, {noise[worst]:.3g} clips, exceeds what a whole sample of about "
-                f"{self.expected[worst]:.3g} records can say; use larger batches, fewer rounds or steps, or a larger epsilon"
+                f"privacy: the noise of client {worst}, {noise:.3g} clips, exceeds what a whole sample of about {records:.3g} "
+                "records can say; use larger batches, fewer rounds or steps, or a larger epsilon"
             )
 
     def to_dict(self, round: int) -> dict[str, Any]:
@@ -124,8 +124,9 @@ def _counts(
     own, found = np.zeros(len(classes), np.int64), np.zeros((rounds + 1, kinds), np.int64)
     for r in range(rounds):
         own[taking_part[r]] += steps[r]
-        np.maximum.at(found[r + 1], classes[taking_part[r]], own[taking_part[r]])
-        found[r + 1] = np.maximum(found[r + 1], found[r])
+        planned = taking_part[r][classes[taking_part[r]] >= 0]
+        found[r + 1] = found[r]
+        np.maximum.at(found[r + 1], classes[planned], own[planned])
     return found
 
 
@@ -141,11 +142,14 @@ def fresh_secret() -> np.ndarray:
 
 
 def plan_privacy(
-    methods: Sequence[Any], problem: Problem, rounds: int, keys: Sequence[jax.Array], size: int | None, single: bool,
-    sizes: Sequence[int] | None, stored: Mapping[str, Any] | None,
+    methods: Sequence[Any], problem: Problem, rounds: int, keys: Sequence[jax.Array], size: int | None, engine: Any,
+    noises: Sequence[float] | None,
 ) -> list[PrivacyPlan | None]:  # fmt: skip
-    """Return the plan of each run, None where it promises nothing; refuse several runs on the same records."""
-    if not single and any(_promise(method) is not None and not _promise(method).simulation for method in methods):  # type: ignore[union-attr]
+    """Return the plan of each run, None where it promises nothing; refuse several runs on the same records.
+
+    `noises` are those of an earlier sitting; an engine whose clients are elsewhere says what they said of themselves.
+    """
+    if len(methods) > 1 and hides(methods):
         raise InputError(
             "privacy: a sweep runs on the same records many times, and each run is charged for; use fz.run, or say that it is "
             "a simulation: fz.Privacy(..., simulation=True)"
@@ -155,10 +159,17 @@ def plan_privacy(
         if _promise(method) is None:
             found.append(None)
             continue
-        plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, stored)
+        sizes, own = _filled(getattr(engine, "sizes", None)), _filled(getattr(engine, "noises", None))
+        plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, noises if own is None else own)
         plan.warn_of_noise()
         found.append(plan)
     return found
+
+
+def _filled(said: Sequence[Any] | None) -> list[Any] | None:
+    """Return what clients said, with another's in place of those who did not come: they will keep their own ledgers."""
+    known = [] if said is None else [value for value in said if value is not None]
+    return [known[0] if value is None else value for value in said] if said is not None and known else None
 
 
 def _promise(method: Any) -> Privacy | None:

@@ -144,8 +144,7 @@ def _run(
         if not resume:
             refuse_stored(folder, "checkpoint", "resume=True")
     stored = Checkpoint.read(folder) if resume and folder is not None else None
-    private = None if stored is None else stored.notes.get("privacy")
-    case.plan_privacy(getattr(engine, "sizes", None), private)
+    case.plan_privacy(engine, None if stored is None else stored.notes.get("noises"))
     case.choose_rows(None if stored is None else stored.identity)
     shown = is_wanted(progress)
     warn_of_idle_gpu()

@@ -3,6 +3,7 @@
 Each node has its own data and nobody else's, so what the history shows is asked of the nodes too.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -93,11 +94,12 @@ class FlowerSession(MessageSession):
                 return fail(client, "malformed", str(error))
             if "error" in header:
                 return fail(client, "raised", str(header["error"]))
+            spent = row.pop("epsilon", None) if isinstance(row, dict) else None  # said by nodes that promise privacy
             if not isinstance(row, dict) or describe(row) != wanted:
                 return fail(client, "shape", f"wanted {wanted}")
             if not all(np.isfinite(value).all() for value in row.values()):
                 return fail(client, "not finite", "found in what it sees")
-            rows[client] = row
+            rows[client] = row if spent is None else row | {"epsilon": np.asarray(spent, float)}
             return None
 
         def fail(client: int, kind: str, detail: str) -> None:
@@ -113,8 +115,8 @@ class FlowerSession(MessageSession):
         weights = np.asarray(self.problem.client_weights)[list(rows)]
         found = {}
         for name in next(iter(rows.values())):
-            values = np.stack([row[name] for row in rows.values()])
-            worst = name in ("feasibility", "lower_error")
+            values = np.stack([row[name] for row in rows.values() if name in row])
+            worst = name in ("feasibility", "lower_error", "epsilon")
             found[name] = values.max(axis=0) if worst else np.tensordot(weights / weights.sum(), values, 1)
         return found
 
@@ -125,12 +127,17 @@ class Flower(Engine):
     Args:
         post: brings messages to the nodes.
         rules: what is refused, how long is waited, how many may be missing.
+        sizes: how many records each client said it has; None where one did not say.
+        noises: by how much noise each client said it protects them; likewise.
     """
 
     name = "flower"
     data_at_hand = False
 
-    def __init__(self, post: Post | None = None, rules: Rules | None = None) -> None:
+    def __init__(
+        self, post: Post | None = None, rules: Rules | None = None, sizes: Sequence[int | None] | None = None,
+        noises: Sequence[float | None] | None = None,
+    ) -> None:  # fmt: skip
         if post is None:
             raise InputError(
                 "engine: 'flower' runs inside a Flower ServerApp, where nodes hold the data; write an app for your problem "
@@ -138,6 +145,7 @@ class Flower(Engine):
             )
         self.post = post
         self.rules = rules
+        self.sizes, self.noises = sizes, noises
 
     def start(
         self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
