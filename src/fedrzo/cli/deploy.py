@@ -63,7 +63,9 @@ def local(
     except Stopped:
         raise typer.Exit(STOPPED) from None
     found = {"history": result.history.to_dict(), "events": [list(event) for event in result.events]}
-    output.show(json, found, f"{result}\nresult: {config['out']}")
+    promise = [] if result.privacy is None else [result.privacy]
+    found |= {"privacy": {**result.spec["privacy"], "statement": result.privacy}} if promise else {}
+    output.show(json, found, "\n".join([str(result), *promise, f"result: {config['out']}"]))
 
 
 @app.command(cls=Command)

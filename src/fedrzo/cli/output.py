@@ -75,7 +75,7 @@ def _notes(outcomes: dict[str, list[Result]]) -> list[str]:
     """Return what the results say about their ends, one line each."""
     from fedrzo.results.text import together
 
-    notes = {label: together([result.notes for result in results]) for label, results in outcomes.items()}
+    notes = {label: together([result.remarks for result in results]) for label, results in outcomes.items()}
     return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes.items() for text in texts]
 
 
@@ -92,7 +92,7 @@ def _columns(results: list[Result]) -> dict[str, str]:
     from fedrzo.results.result import constrained
     from fedrzo.results.text import AT_FEASIBLE, NAMES
 
-    columns = {"loss": "loss"}
+    columns = {name: name for name in ("loss", "epsilon") if all(name in result.history for result in results)}
     if constrained(results):
         columns["feasibility"] = "feasibility"
         if all(result.loss_feasible is not None for result in results):
@@ -116,7 +116,7 @@ def _cell(results: list[Result], name: str) -> str:
         return float(known[name] if name in known else last[name])  # type: ignore[arg-type]
 
     ends = np.array([end(result) for result in results])
-    if name in ("loss", "loss_feasible"):
+    if name in ("loss", "loss_feasible", "epsilon"):
         return mean_and_half(ends, 5)
     mean = float(ends.mean())
     if name == "bytes":

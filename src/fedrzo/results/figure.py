@@ -38,6 +38,7 @@ DECADE = 10  # values that differ by less are read more easily on a linear axis
 EXPLODED = 1000  # times as high as the median curve gets: a curve that gets there has left the picture
 MANY = 6  # curves
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+INSTEAD = ("test_loss", "epsilon")  # what is drawn of runs whose losses nobody sees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,10 @@ class Surface:
     caption: str = ""
 
 
+def _all_have(groups: Mapping[str, Sequence[History]], column: str) -> bool:
+    return all(column in history for histories in groups.values() for history in histories)
+
+
 def prepare(
     groups: Mapping[str, Sequence[History]],
     metric: str = "loss",
@@ -121,6 +126,8 @@ def prepare(
 ) -> Picture:
     """Prepare what `fz.plots.curves` draws; of longer histories keep only so many rows, evenly spaced, both ends among them."""
     _check(groups, against)
+    if metric == "loss" and not _all_have(groups, "loss"):  # of private records nobody sees it
+        metric = next((name for name in INSTEAD if _all_have(groups, name)), metric)
     values = {label: _stack(label, histories, metric) for label, histories in groups.items()}
     costs = {
         label: {cost: np.mean([spent(history, cost) for history in histories], axis=0) for cost in against}

@@ -96,6 +96,11 @@ class Result:
         return statement(self.spec["privacy"]) if "privacy" in self.spec else None
 
     @property
+    def remarks(self) -> list[str]:
+        """The notes, and what the run promises."""
+        return [*self.notes, *([] if self.privacy is None else [f"privacy: {self.privacy}"])]
+
+    @property
     def events(self) -> list[Event]:
         """What went wrong with clients on the way (`fedrzo.engines.Event`), on the engines that leave this process."""
         return [Event(*event) for event in self.spec.get("events", [])]

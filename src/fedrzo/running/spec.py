@@ -36,6 +36,7 @@ import tomli_w
 from fedrzo import engines, vi, zoo
 from fedrzo.errors import InputError, first_line, nearest
 from fedrzo.methods import METHODS, Method
+from fedrzo.privacy.privacy import Privacy
 from fedrzo.problems.base import Problem
 from fedrzo.running.built_in import built_in
 from fedrzo.running.problem_file import is_python
@@ -171,12 +172,20 @@ def _check_name(table: Table, path: str, known: Iterable[str]) -> None:
 
 
 def _classes(path: str) -> dict[str, Any]:
-    """Return what a table may name: a method, or, below a method, also a solver."""
+    """Return what a table may name: a method, or, below a method, also a solver; of a promise of privacy there is one kind."""
+    if path.endswith(".privacy"):
+        return {"Privacy": Privacy}
     return {**METHODS} if path == "method" else {**METHODS, **SOLVERS}
 
 
-def _check_method(table: Table, path: str) -> None:
+def _named(table: Table, path: str) -> Table:
+    """Return a table with its name, which need not be said where there is one kind only."""
     known = _classes(path)
+    return {"name": next(iter(known))} | table if len(known) == 1 else table
+
+
+def _check_method(table: Table, path: str) -> None:
+    known, table = _classes(path), _named(table, path)
     _check_name(table, path, known)
     cls = known[table["name"]]
     _check_keys(table, ("name", *fields(cls)), f"{path}.", f"{cls.__name__} has no such field")
@@ -187,7 +196,7 @@ def _check_method(table: Table, path: str) -> None:
 
 def changed(method: Any, table: Table, path: str = "method") -> Any:
     """Return a method with some fields changed, as a spec's [method] says it; another `name` makes another method."""
-    cls: Any = type(method)
+    cls, table = type(method), _named(table, path)
     make: Callable[..., Any] = functools.partial(dataclasses.replace, method)
     if not dataclasses.is_dataclass(method) or table.get("name", cls.__name__) != cls.__name__:
         _check_method(table, path)

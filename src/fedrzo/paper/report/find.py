@@ -7,6 +7,7 @@ from typing import Any
 
 from fedrzo.errors import InputError
 from fedrzo.paper.record import FILE, Curves, Record, Setting
+from fedrzo.privacy.statement import statement
 from fedrzo.results.history import History
 from fedrzo.results.text import together
 from fedrzo.running.spec import Spec, slug
@@ -67,8 +68,13 @@ def _plain(home: Path, runs: dict[str, list[Path]]) -> Record:
 
 def _notes(paths: list[Path]) -> list[str]:
     """Return what the results beside some histories say about their ends."""
-    specs = [path.with_name(SPEC) for path in paths]
-    return together([tomllib.loads(spec.read_text()).get("notes", []) if spec.is_file() else [] for spec in specs])
+    specs = [tomllib.loads(spec.read_text()) if (spec := path.with_name(SPEC)).is_file() else {} for path in paths]
+    return together([[*spec.get("notes", []), *_promise(spec)] for spec in specs])
+
+
+def _promise(spec: dict[str, Any]) -> list[str]:
+    """Return what a run promised for its records."""
+    return [f"privacy: {statement(spec['privacy'])}"] if "privacy" in spec else []
 
 
 def _read_history(path: Path) -> History:
