@@ -1,6 +1,7 @@
 """What a node does for its records where the method promises privacy: it answers nothing that is not noisy and charged for."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 from fedrzo.deploy.ledger import BudgetSpentError, Ledger, question
 from fedrzo.engines.messages.codec import Message, decode, encode_error
 from fedrzo.engines.messages.node import Node
+from fedrzo.engines.messages.wire import unpack
 from fedrzo.errors import InputError
 from fedrzo.methods.base import at
 from fedrzo.privacy.privacy import Privacy
@@ -74,6 +76,9 @@ class PrivateNode:
             except Exception as error:
                 return encode_error(path, error)
             reply = node.answer(common, own)
+            if (failed := unpack(reply, node.types)[0].get("error")) is not None:  # which may quote a record
+                print(f"fedrzo: a step failed: {failed}", file=sys.stderr, flush=True)
+                return encode_error(path, RuntimeError("a step failed; the log of the node says why"))
             self.ledger.store(asked, reply, node.dump())
             return reply
 

@@ -120,7 +120,7 @@ def _meet(post: Post, config: Config, problem: Problem) -> list[dict[str, Any]]:
 
 
 def _show(row: Row) -> None:
-    shown = {name: row[name] for name in ("round", "loss", "feasibility", "seconds", "failures") if name in row}
+    shown = {name: row[name] for name in ("round", "loss", "feasibility", "epsilon", "seconds", "failures") if name in row}
     line = ", ".join(f"{name} {value:.6g}" for name, value in shown.items())
     print(f"fedrzo: {line}", flush=True)
 

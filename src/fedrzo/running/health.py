@@ -120,6 +120,17 @@ def losses_at(problem: Problem, points: np.ndarray) -> jax.Array:
     return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)
 
 
+def end_losses(
+    session: Session, histories: Sequence[History], points: np.ndarray, feasible: np.ndarray
+) -> Sequence[float | None]:
+    """Return the loss at each projected point, None where nobody may know it; the history has it where nothing was projected."""
+    if not session.data_at_hand:
+        return [None] * len(points)
+    moved = (points != feasible).any(axis=1)
+    there = np.asarray(losses_at(session.problem, feasible)) if moved.any() else moved
+    return [float(there[i] if moved[i] else histories[i].last["loss"]) for i in range(len(points))]
+
+
 class Runaway:
     """Tells a run that has left its start, x0, for good, while its numbers may still be finite."""
 

@@ -15,7 +15,7 @@ from fedrzo.results.history import History
 from fedrzo.results.result import Result
 from fedrzo.running.case import Case, StopRule, Watch
 from fedrzo.running.checkpoint import ANEW, Checkpoint
-from fedrzo.running.health import Runaway, broken, failure, far_outside, inaccurate_end, losses_at, unsolved, worse_end
+from fedrzo.running.health import Runaway, broken, end_losses, failure, far_outside, inaccurate_end, unsolved, worse_end
 from fedrzo.running.interrupt import Interrupt
 from fedrzo.running.loggers import Row, Sink
 from fedrzo.running.progress import Bar
@@ -148,7 +148,8 @@ class Job:
         for look in looks:
             self._append_rows(look, now - pace * (self.session.round - look.round))
         self.whole = True
-        if self.session.stores_every_round or self.seconds - self.stored >= CHECKPOINT_SECONDS:
+        due = self.seconds - self.stored >= CHECKPOINT_SECONDS or self.case.plans[0] is not None  # what was seen is charged for
+        if self.session.stores_every_round or due:
             self.store()
 
     def _stored_rounds(self, rounds: int, interrupt: Interrupt) -> list[Look]:
@@ -236,7 +237,7 @@ class Job:
         states, records, found = self.session.states(), self.session.progress(), []
         points = np.stack([state.x for state in states])
         feasible, lower = np.asarray(problem.project(jnp.asarray(points))), self.session.lower_solutions(points)
-        losses = self._losses(points, feasible) if self.session.data_at_hand else [None] * len(points)
+        losses = end_losses(self.session, self.histories, points, feasible)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             spec = self.case.spec(i, engine, self.session.round) | ({"events": events} if events else {})
             worse = None if problem.coupled else worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
@@ -247,9 +248,3 @@ class Job:
                        tuple(filter(None, (worse, *self.doubts, problem.remark))))
             )  # fmt: skip
         return found
-
-    def _losses(self, points: np.ndarray, feasible: np.ndarray) -> list[float | None]:
-        """Return the loss at each projected point; the history has it where there was nothing to project."""
-        moved = (points != feasible).any(axis=1)
-        there = np.asarray(losses_at(self.session.problem, feasible)) if moved.any() else moved
-        return [float(there[i] if moved[i] else self.histories[i].last["loss"]) for i in range(len(points))]
