@@ -1,5 +1,6 @@
 """Nodes that die, lie, sleep and come back, and a server that dies: on real Flower federations."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -56,6 +57,30 @@ def test_answers_that_cannot_be_used_are_refused_named_and_never_averaged(tmp_pa
     assert away.issuperset(range(len(wanted)))
     assert max(away) < rounds - 1, "it never came back"
     np.testing.assert_allclose(flat(found), without("nn", {1: away}, rounds), rtol=1e-9, atol=1e-12)
+
+
+def test_a_private_node_that_comes_back_goes_on_with_its_ledger(tmp_path):
+    """It is killed in the second round and started again: what it was charged for is in its file, and no loss is ever seen."""
+    with LocalFederation(3, tmp_path / "work", [{}] * 3) as federation:
+
+        def crash(line: str) -> None:
+            if line.startswith("round 1,"):
+                federation.processes.kill("node-2")
+                federation.processes.kill("worker-2")
+            if line.startswith("round 2,"):
+                federation.start_worker(2)
+                come_back(federation, 2)
+
+        found = federation.run(app("dp", tmp_path), {"out": str(tmp_path / "out"), "rounds": 8, "timeout": 30.0}, crash)
+    assert {event.client for event in found.events} == {2}
+    assert "loss" not in found.history
+    spent = found.history["epsilon"]
+    assert (np.diff(spent) >= 0).all()
+    assert 1.9 < spent[-1] <= 2.0
+    [ledger] = (tmp_path / "work").rglob("client-2.ledger.json")
+    [entry] = json.loads(ledger.read_text())["charges"]
+    missed = len({event.round for event in found.events if "monitoring" not in event.detail})
+    assert 2 * (8 - missed) <= entry["releases"] <= 2 * 8  # a round may have been charged whose reply was lost
 
 
 def test_a_node_that_comes_back_takes_part_again(tmp_path):
