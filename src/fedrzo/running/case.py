@@ -84,7 +84,7 @@ class Case:
         if single and plan is not None and (rounds := plan.rounds) < self.rounds:
             budget = plan.privacy.epsilon
             warn(f"privacy: epsilon = {budget:g} is spent after {rounds} of {self.rounds} rounds, where the run stops")
-            self.rounds = rounds
+            self.rounds, self.plans = rounds, [plan.until(rounds)]
 
     def choose_rows(self, stored: dict[str, Any] | None) -> None:
         """Say how many rounds lie between two rows where the user did not: as in the stored part of the run, if there is one."""

@@ -85,6 +85,10 @@ class PrivacyPlan:
             epsilon({release: int(count)}, self.privacy.delta) for release, count in zip(self.releases, counts, strict=True)
         )
 
+    def until(self, rounds: int) -> Self:
+        """Return the plan of a run that is cut short, with the same noise: no row is charged for what comes after."""
+        return dataclasses.replace(self, spent=self.spent[: rounds + 1])
+
     def calibrated(self) -> Calibrated:
         """Return what clients need for their releases; outside of a simulation, with a fresh secret of the operating system's."""
         noise = np.array([release.noise for release in self.releases])[self.classes]
