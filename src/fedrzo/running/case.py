@@ -70,10 +70,10 @@ class Case:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
             raise InputError(f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are")
 
-    def plan_privacy(self, sizes: Any, stored: dict[str, Any] | None) -> None:
+    def plan_privacy(self, sizes: Any, stored: list[dict[str, Any] | None] | None) -> None:
         """Find each run's noise; hide the records, and shorten the run where its budget does not last.
 
-        `sizes` are those of clients' data where this process does not have them; `stored` is the plan that is gone on with.
+        `sizes` are those of clients' data where this process does not have them; `stored` is what each run goes on with.
         """
         single = len(self.methods) == 1
         size, keys = self.clients_per_round, self.keys

@@ -214,8 +214,9 @@ class Job:
 
     def _privacy_notes(self) -> dict[str, Any]:
         """Return what a later sitting must not find anew: the noise, by which all rounds so far were charged."""
-        plan = self.case.plans[0]
-        return {} if plan is None else {"privacy": {"noises": [release.noise for release in plan.releases]}}
+        plans = self.case.plans
+        noises = [None if plan is None else {"noises": [release.noise for release in plan.releases]} for plan in plans]
+        return {"privacy": noises} if any(plan is not None for plan in plans) else {}
 
     def _interrupted(self) -> KeyboardInterrupt:
         """Return what Ctrl-C is answered with: how far the run is, and how to go on.

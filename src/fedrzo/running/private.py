@@ -146,7 +146,7 @@ def fresh_secret() -> np.ndarray:
 
 def plan_privacy(
     methods: Sequence[Any], problem: Problem, rounds: int, keys: Sequence[jax.Array], size: int | None, single: bool,
-    sizes: Sequence[int] | None, stored: Mapping[str, Any] | None,
+    sizes: Sequence[int] | None, stored: Sequence[Mapping[str, Any] | None] | None,
 ) -> list[PrivacyPlan | None]:  # fmt: skip
     """Return the plan of each run, None where it promises nothing; refuse several runs on the same records."""
     if not single and any(_promise(method) is not None and not _promise(method).simulation for method in methods):  # type: ignore[union-attr]
@@ -155,11 +155,12 @@ def plan_privacy(
             "a simulation: fz.Privacy(..., simulation=True)"
         )
     found: list[PrivacyPlan | None] = []
-    for method, key in zip(methods, keys, strict=True):
+    before = [None] * len(methods) if stored is None or len(stored) != len(methods) else stored  # another case is refused later
+    for method, key, kept in zip(methods, keys, before, strict=True):
         if _promise(method) is None:
             found.append(None)
             continue
-        plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, stored)
+        plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, kept)
         plan.warn_of_noise()
         found.append(plan)
     return found
