@@ -41,6 +41,7 @@ def release(
     known: Any = privacy.calibrated
     sampling, noise = (jax.random.fold_in(_own_key(client, known, key), i) for i in (0, 1))
     clip = clip.astype(client.level.dtype)
+    clip = jnp.maximum(clip, jnp.finfo(clip.dtype).tiny)  # below, one over it overflows: where slopes vanish, clips follow them
     share = SHARE if privacy.adaptive else 0.0
 
     def contributions(rows: jax.Array) -> jax.Array:
