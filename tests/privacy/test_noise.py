@@ -117,7 +117,7 @@ def test_the_slopes_of_a_run_on_a_flat_loss_are_independent_normal_noise(simulat
 
 def test_only_a_simulation_repeats_itself():
     def ends(**options):
-        method = fz.FedRZOnn(0.1, 0.1, batch_size="full", privacy=fz.Privacy(noise=1.0, clip=1.0, delta=0.01, **options))
+        method = fz.FedRZOnn(0.1, 0.1, batch_size="full", privacy=fz.Privacy(noise=0.04, clip=1.0, delta=0.01, **options))
         return [np.asarray(fz.run(method, FLAT, 2, key=4, progress=False).x) for _ in range(2)]
 
     np.testing.assert_array_equal(*ends(simulation=True))
