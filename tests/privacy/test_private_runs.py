@@ -107,7 +107,7 @@ def test_clients_are_charged_for_the_rounds_in_which_they_take_part():
 
 
 def test_only_clients_that_take_part_are_asked_for_anything():
-    """A black box sees records that were made up for checks, and those of the clients of each round; no others before or after."""
+    """A black box sees records that were made up for checks, and those of the clients of each round; no others."""
     seen = set()
 
     def owned(x, batch):
@@ -128,8 +128,7 @@ def test_only_clients_that_take_part_are_asked_for_anything():
 STRAIGHT = {"rounds": 12, "eval_every": 1}
 
 
-@pytest.mark.parametrize("simulation", [True, False])
-@pytest.mark.parametrize("clients", [None, 2])
+@pytest.mark.parametrize(("simulation", "clients"), [(True, 2), (False, None)])
 def test_a_resumed_run_neither_forgets_nor_pays_twice(tmp_path, simulation, clients):
     chosen = method(simulation=simulation)
     straight = run(chosen, **STRAIGHT, clients_per_round=clients)
@@ -204,7 +203,5 @@ def test_counted_evaluations_do_not_tell_how_many_records_were_drawn():
 
 
 def test_noise_that_drowns_a_whole_sample_is_warned_of():
-    with pytest.warns(
-        UserWarning, match=r"privacy: the noise of client 0, 20 clips, exceeds what a whole sample of about 5 records"
-    ):
+    with pytest.warns(UserWarning, match=r"noise of client 0, 20 clips, exceeds what a whole sample of about 5 records"):
         run(method(noise=20.0), 1)
