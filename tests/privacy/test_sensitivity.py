@@ -149,7 +149,7 @@ ARGUMENTS = {
 }
 METHODS = {
     "FedRZOnn": lambda p: fz.FedRZOnn(0.1, 0.1, directions=2, privacy=p),
-    "FedRZO2s": lambda p: fz.FedRZO2s(0.1, 0.1, directions=2, privacy=p),
+    "FedRZO2s": lambda p: fz.FedRZO2s(0.1, 0.1, directions=2, solver=fz.vi.Projection(steps=20), privacy=p),
     "FedRZObl": lambda p: fz.FedRZObl(0.1, 0.1, privacy=p),
     "DeComFL": lambda p: fz.DeComFL(0.1, directions=2, privacy=p),
     "DeComFL forward": lambda p: fz.DeComFL(0.1, directions=2, forward=True, privacy=p),

@@ -53,7 +53,7 @@ def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
     with warnings.catch_warnings(action="ignore"):  # what there is to say of constants has been said
         prepared = method.prepare(problem)
         [plan] = plan_privacy([method], problem, rounds, [jax.random.key(key)], None, True, None, None)
-        prepared = prepared if plan is None else prepared.with_calibrated(plan.calibrated())  # type: ignore[attr-defined]
+        prepared = prepared if plan is None else prepared.with_calibrated(plan.calibrated())
         method = prepared.for_cohort(problem, problem.clients)
     session = Simulation().start([method], problem, [jax.random.key(key)], None)
     before = after = float(problem.merit(session.evaluate())[0])
