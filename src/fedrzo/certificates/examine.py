@@ -70,6 +70,7 @@ def certify(
         moreau: the parameter of the sets' Moreau term; the smoothing if not given.
     """
     point = check_point(problem, x, "x")
+    problem.refuse_hidden("fz.certify")
     check_numbers(directions, width, max_directions, confidence, threshold)
     check_oracle(problem, smoothing, oracle)
     moreau = None if moreau is None else constant(moreau, "moreau")

@@ -46,6 +46,7 @@ class Certified(StopRule):
 
     def begin(self, case: Any, engine: Any) -> "Watch":
         """Return the rule at work on one run; refuse what cannot work before the run starts."""
+        case.problem.refuse_hidden("stop=fz.certified")
         if self.every % case.every:
             raise InputError(
                 f"every: found {self.every} with eval_every={case.every}; a certificate needs a row: pass a multiple of it"

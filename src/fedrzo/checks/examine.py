@@ -20,6 +20,7 @@ from fedrzo.problems.black_box import telling
 from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.running.case import Case
 from fedrzo.running.health import warn_of_long_steps
+from fedrzo.running.private import hides
 from fedrzo.support.arguments import checked_signature
 
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
@@ -47,6 +48,7 @@ def check(problem: Problem, method: Method | None = None, rounds: int | None = N
     """
     if not isinstance(problem, Problem):
         raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+    (problem.hiding() if hides([method]) else problem).refuse_hidden("fz.check")
     if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 2**32:
         raise InputError(f"key: found {key!r}; pass a whole number from 0 to 2**32 - 1")
     method = usual_method(problem) if method is None else method

@@ -41,6 +41,7 @@ def release(
     known: Any = privacy.calibrated
     sampling, noise = (jax.random.fold_in(_own_key(client, known, key), i) for i in (0, 1))
     clip = clip.astype(client.level.dtype)
+    clip = jnp.maximum(clip, jnp.finfo(clip.dtype).tiny)  # below, one over it overflows: where slopes vanish, clips follow them
     share = SHARE if privacy.adaptive else 0.0
 
     def contributions(rows: jax.Array) -> jax.Array:
@@ -74,9 +75,11 @@ def _own_key(client: Client, known: Calibrated, key: jax.Array) -> jax.Array:
 
 def _lengths(slopes: jax.Array) -> jax.Array:
     """Return the 2-norm of each row, without overflow; infinite or NaN where an entry is."""
-    largest = jnp.max(jnp.abs(slopes), axis=1)
-    scale = jnp.where(largest > 0, largest, 1)
-    return largest * jnp.sqrt(jnp.sum(jnp.square(slopes / scale[:, None]), axis=1))
+    # XLA multiplies by one over the scale, and takes what is below the least normal number for zero: then a row would have no
+    # length, and would not be clipped.
+    least = jnp.finfo(slopes.dtype).tiny
+    scale = jnp.clip(jnp.max(jnp.abs(slopes), axis=1), least, 1 / least)
+    return scale * jnp.sqrt(jnp.sum(jnp.square(slopes / scale[:, None]), axis=1))
 
 
 def _poisson_sum(

@@ -70,7 +70,7 @@ class Case:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= clients):
             raise InputError(f"clients_per_round: found {size!r}; pass a whole number from 1 to {clients}, the clients there are")
 
-    def plan_privacy(self, engine: Engine, noises: list[float] | None) -> None:
+    def plan_privacy(self, engine: Engine, noises: list[list[float] | None] | None) -> None:
         """Find each run's noise, unless it is known; hide the records, and shorten the run where its budget does not last."""
         size, keys = self.clients_per_round, self.keys
         self.plans = plan_privacy(self.methods, self.problem, self.rounds, keys, size, engine, noises)
@@ -80,7 +80,7 @@ class Case:
         if len(self.methods) == 1 and plan is not None and (rounds := plan.rounds) < self.rounds:
             budget = plan.privacy.epsilon
             warn(f"privacy: epsilon = {budget:g} is spent after {rounds} of {self.rounds} rounds, where the run stops")
-            self.rounds = rounds
+            self.rounds, self.plans = rounds, [plan.until(rounds)]
 
     def choose_rows(self, stored: dict[str, Any] | None) -> None:
         """Say how many rounds lie between two rows where the user did not: as in the stored part of the run, if there is one."""

@@ -207,11 +207,11 @@ class Job:
             return
         histories = [history.to_dict() for history in self.histories]
         found = [None if tuning is None else tuning.to_dict() for tuning in self.case.tunings]
-        plan = self.case.plans[0]  # a later sitting must not find other noise: all rounds so far were charged by this
-        noises = {} if plan is None else {"noises": plan.noises.tolist()}
+        # A later sitting must not find other noise: all rounds so far were charged by this.
+        noises = [None if plan is None else plan.noises.tolist() for plan in self.case.plans]
         Checkpoint(
             self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
-            self.session.notes() | noises,
+            self.session.notes() | ({"noises": noises} if any(noises) else {}),
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
 

@@ -86,6 +86,10 @@ class PrivacyPlan:
         """The noise multiplier of each client."""
         return np.array([release.noise for release in self.releases])[self.classes]
 
+    def until(self, rounds: int) -> Self:
+        """Return the plan of a run that is cut short, with the same noise: no row is charged for what comes after."""
+        return dataclasses.replace(self, spent=self.spent[: rounds + 1])
+
     def calibrated(self) -> Calibrated:
         """Return what clients need for their releases; outside of a simulation, with a fresh secret of the operating system's."""
         secret = None if self.privacy.simulation else fresh_secret()
@@ -143,11 +147,11 @@ def fresh_secret() -> np.ndarray:
 
 def plan_privacy(
     methods: Sequence[Any], problem: Problem, rounds: int, keys: Sequence[jax.Array], size: int | None, engine: Any,
-    noises: Sequence[float] | None,
+    noises: Sequence[Sequence[float] | None] | None,
 ) -> list[PrivacyPlan | None]:  # fmt: skip
     """Return the plan of each run, None where it promises nothing; refuse several runs on the same records.
 
-    `noises` are those of an earlier sitting; an engine whose clients are elsewhere says what they said of themselves.
+    `noises` are those of an earlier sitting, by run; an engine whose clients are elsewhere says what they said of themselves.
     """
     if len(methods) > 1 and hides(methods):
         raise InputError(
@@ -155,12 +159,14 @@ def plan_privacy(
             "a simulation: fz.Privacy(..., simulation=True)"
         )
     found: list[PrivacyPlan | None] = []
-    for method, key in zip(methods, keys, strict=True):
+    whole = noises is not None and len(noises) == len(methods) and all(n is None or len(n) == problem.clients for n in noises)
+    before = noises if noises is not None and whole else [None] * len(methods)  # of another case, which is refused later
+    for method, key, kept in zip(methods, keys, before, strict=True):
         if _promise(method) is None:
             found.append(None)
             continue
         sizes, own = _filled(getattr(engine, "sizes", None)), _filled(getattr(engine, "noises", None))
-        plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, noises if own is None else own)
+        plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, kept if own is None else own)
         plan.warn_of_noise()
         found.append(plan)
     return found

@@ -59,6 +59,7 @@ def solve(
     began = time.perf_counter()
     if not isinstance(problem, Problem):
         raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+    problem.refuse_hidden("fz.solve")
     seconds, chosen = constant(seconds, "seconds"), engines.get(engine)
     if not chosen.data_at_hand:
         raise InputError(f"engine: {chosen.name!r} has no data to compare points by; solve in a simulation, or use fz.run")
