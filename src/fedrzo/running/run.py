@@ -123,9 +123,7 @@ def sweep(
     pairs = list(itertools.product(settings, chosen))
     methods = [dataclasses.replace(method, **setting) for setting, _ in pairs]  # type: ignore[type-var]
     if len({jax.tree.structure(method) for method in methods}) > 1:
-        raise InputError(
-            f"sweep: the values of {', '.join(grid)} differ in kind, not in numbers alone; sweep each kind alone"
-        )
+        raise InputError(f"sweep: the values of {', '.join(grid)} differ in kind, not in numbers alone; sweep each kind alone")
     case = Case(methods, problem, [run_key(seed) for _, seed in pairs], rounds, clients_per_round, eval_every)
     per = len(chosen)
 
