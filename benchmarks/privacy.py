@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -13,9 +14,21 @@ import jax
 import numpy as np
 
 from fedrzo.support.cores import cores
-from helpers.private_contestants import CLIPPED, COSTS, DELTA, NN, PLAIN, Contestant, Level, Size
-
-from helpers.private_contestants import DECOMFL, SGD  # isort: skip
+from helpers.private_contestants import (
+    CLIPPED,
+    COSTS,
+    DECOMFL,
+    DELTA,
+    NN,
+    NOISY,
+    PLAIN,
+    SGD,
+    SILENT,
+    Case,
+    Contestant,
+    Size,
+    Tuning,
+)
 from helpers.private_digits import Digits, digits
 from helpers.private_figure import figure
 from helpers.private_search import search
@@ -25,10 +38,12 @@ SILOS, RECORDS = 10, 6_000
 EPSILONS = (0.5, 2.0, 8.0)
 GOAL, AT = 0.96, 2.0  # of the accuracy without noise, at this epsilon
 CONTESTANTS = {
-    "FedRZO_nn": Contestant(NN, 0.125, 1.0, 0.3),
-    "DeComFL": Contestant(DECOMFL, 8e-3, 8e-3, 80.0),
-    "DP-SGD": Contestant(SGD, 0.5, 2.0, 3.0),
+    "FedRZO_nn": Contestant(NN, Tuning(0.125), Tuning(1.0, 0.3), Tuning(0.25, 0.3)),
+    "DeComFL": Contestant(DECOMFL, Tuning(8e-3), Tuning(32e-3, 25.0), Tuning(16e-3, 25.0)),
+    "DP-SGD": Contestant(SGD, Tuning(0.5), Tuning(1.0, 10.0), Tuning(2.0, 1.0)),
+    "DP-SGD, 100 local steps": Contestant(SGD, Tuning(0.5), None, Tuning(2.0, 1.0), local_steps=100),
 }
+WAYS = (SILENT, NOISY)
 
 
 def options_of(args: list[str] | None) -> argparse.Namespace:
@@ -42,8 +57,8 @@ def options_of(args: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--directions", type=int, default=Size().directions)
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--methods", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each setting")
-    parser.add_argument("--seed", type=int, default=0, help="the first one; also that of the split and of the first weights")
+    parser.add_argument("--runs", type=int, default=1, help="of each setting, with different keys")
+    parser.add_argument("--seed", type=int, default=0, help="of the split, of the first weights and of --search; keys follow it")
     parser.add_argument("--search", action="store_true", help="choose step sizes and clips anew, instead; best on an accelerator")
     parser.add_argument("--out", type=Path, help="a folder for privacy.json and privacy.png")
     parser.add_argument("--quick", action="store_true", help="epsilon = 2 alone, 1,000 records at each silo, 100 steps")
@@ -71,9 +86,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         return found
     for name in options.methods:
         contestant = CONTESTANTS[name]
-        for level in (*contestant.levels, *sorted(options.epsilons, reverse=True)):
-            for seed in range(options.seed, options.seed + options.seeds):
-                found["rows"].append({"method": name} | measured(contestant, data, problem, size, level, seed))
+        for case in contestant.cases(options.epsilons):
+            if options.quick and case.level != PLAIN and case.tuned == SILENT:
+                continue
+            for key in range(options.seed + 1, options.seed + 1 + options.runs):
+                found["rows"].append({"method": name} | measured(name, contestant, data, problem, size, case, key))
                 save(found, options.out, "privacy")
     found["goal"] = goals(found)
     save(found, options.out, "privacy")
@@ -82,43 +99,50 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def measured(contestant: Contestant, data: Digits, problem: Any, size: Size, level: Level, seed: int) -> dict[str, Any]:
+def measured(name: str, contestant: Contestant, data: Digits, problem: Any, size: Size, case: Case, key: int) -> dict[str, Any]:
     """Run a contestant once, and say so."""
     begun = time.perf_counter()
-    row = contestant.run(data, problem, size, level, seed)
+    row = contestant.run(data, problem, size, case, key)
     seconds = time.perf_counter() - begun
-    print(f"privacy: {contestant.kind} {level} {row['accuracy']:.4f} in {seconds:.0f} s", file=sys.stderr, flush=True)
-    return {"level": level, "seed": seed} | row | {"seconds": seconds}
+    print(f"privacy: {name}, {' '.join(map(str, case))}: {row['accuracy']:.4f} in {seconds:.0f} s", file=sys.stderr, flush=True)
+    return case._asdict() | {"key": key} | row | {"seconds": seconds}
 
 
-def mean(found: dict[str, Any], method: str, level: Level, column: str) -> float | None:
-    """Return the mean over the seeds; None where nothing was run."""
-    values = [row[column] for row in found["rows"] if (row["method"], row["level"]) == (method, level)]
-    return float(np.mean(values)) if values and None not in values else None
+def grouped(found: dict[str, Any]) -> dict[tuple[str, Case], list[dict[str, Any]]]:
+    """Return the runs of each method and case."""
+    groups: dict[tuple[str, Case], list[dict[str, Any]]] = {}
+    for row in found["rows"]:
+        groups.setdefault((row["method"], Case(row["level"], row["tuned"])), []).append(row)
+    return groups
 
 
-def goals(found: dict[str, Any]) -> dict[str, float]:
-    """Return each method's accuracy at epsilon = 2 as a share of its better one without noise, clipped or not."""
-    shares = {}
-    for method in dict.fromkeys(row["method"] for row in found["rows"]):
-        noisy = mean(found, method, AT, "accuracy")
-        silent = [value for level in (PLAIN, CLIPPED) if (value := mean(found, method, level, "accuracy"))]
-        if noisy is not None and silent:
-            shares[method] = noisy / max(silent)
+def mean(rows: list[dict[str, Any]], column: str = "accuracy") -> float:
+    """Return the mean over the runs of a case."""
+    return float(np.mean([row[column] for row in rows]))
+
+
+def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return each method's accuracy at epsilon = 2 as a share of its best one without noise, clipped or not."""
+    groups, shares = grouped(found), []
+    for method, tuned in itertools.product(dict.fromkeys(row["method"] for row in found["rows"]), WAYS):
+        noisy = groups.get((method, Case(AT, tuned)))
+        silent = [mean(rows) for (name, case), rows in groups.items() if name == method and case.level in (PLAIN, CLIPPED)]
+        if noisy and silent:
+            shares.append({"method": method, "tuned": tuned, "share": mean(noisy) / max(silent)})
     return shares
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:
-    """Return rows to print, means over the seeds."""
-    rows = [["method", "epsilon", "accuracy", "lowest", "noise", "step", "clip", "MB up", "MB down", "evaluations", "gradients"]]
-    for method, level in dict.fromkeys((row["method"], row["level"]) for row in found["rows"]):
-        own = [row for row in found["rows"] if (row["method"], row["level"]) == (method, level)]
-        up, down, evaluations, gradients = (np.mean([row[name] for row in own]) for name in COSTS)
+    """Return rows to print, means over the runs of a case."""
+    heads = "method,epsilon,chosen,step,clip,noise,accuracy,lowest,MB up,MB down,evaluations,gradients"
+    rows = [heads.split(",")]
+    for (method, case), own in grouped(found).items():
+        up, down, evaluations, gradients = (mean(own, name) for name in COSTS)
         rows.append([
-            method, {PLAIN: "none", CLIPPED: "none, clipped"}.get(level, str(level)),
-            f"{np.mean([row['accuracy'] for row in own]):.4f}", f"{min(row['accuracy'] for row in own):.4f}",
-            f"{own[0]['noise']:.3g}", f"{own[0]['stepsize']:g}", str(own[0]["clip"] or ""), f"{up / 1e6:.2f}",
-            f"{down / 1e6:.2f}", f"{evaluations:.3g}", f"{gradients:.3g}",
+            method, {PLAIN: "none", CLIPPED: "none, clipped"}.get(str(case.level), str(case.level)), case.tuned,
+            f"{own[0]['stepsize']:g}", str(own[0]["clip"] or ""), f"{own[0]['noise']:.3g}", f"{mean(own):.4f}",
+            f"{min(row['accuracy'] for row in own):.4f}", f"{up / 1e6:.2f}", f"{down / 1e6:.2f}", f"{evaluations:.3g}",
+            f"{gradients:.3g}",
         ])  # fmt: skip
     return rows
 
@@ -146,9 +170,12 @@ def main(args: list[str] | None = None) -> int:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for method, share in found.get("goal", {}).items():
-        met = "met" if share >= GOAL else "MISSED"
-        print(f"{method}: {share:.1%} of its accuracy without noise at epsilon = {AT:g}; the goal of {GOAL:.0%} is {met}")
+    for row in found.get("goal", []):
+        met = "met" if row["share"] >= GOAL else "MISSED"
+        print(
+            f"{row['method']}, settings chosen {row['tuned']}: {row['share']:.1%} of its best accuracy without noise at "
+            f"epsilon = {AT:g}; the goal of {GOAL:.0%} is {met}"
+        )
     return 0
 
 

@@ -13,7 +13,8 @@ from helpers.private_sgd import Setting, train
 
 DELTA = 1e-5
 PLAIN, CLIPPED = "plain", "clipped"  # no promise at all, and clipping without noise: both are without epsilon
-SILENT = 1e-6  # a noise that changes nothing, where the library is to clip alone
+SILENT, NOISY = "without noise", "at epsilon = 2"  # where step sizes and clips were chosen
+NO_NOISE = 1e-6  # in units of the clip: it changes nothing, where the library is to clip alone
 NN, DECOMFL, SGD = "FedRZOnn", "DeComFL", "DP-SGD"
 COSTS = ("upload_bytes", "download_bytes", "evaluations", "gradients")
 KEPT = ("accuracy", "train_accuracy", "loss", *COSTS)
@@ -29,36 +30,52 @@ class Size(NamedTuple):
     directions: int = 20
 
 
+class Tuning(NamedTuple):
+    """What `--search` chose for a level."""
+
+    stepsize: float
+    clip: float | str | None = None
+
+
+class Case(NamedTuple):
+    """One line of the table: a level, and where its settings were chosen."""
+
+    level: Level
+    tuned: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """A method with its settings, as `--search` chose them."""
+    """A method with its settings: those that are best without privacy, with clipping alone, and at epsilon = 2."""
 
     kind: str
-    plain: float | None  # the step size without privacy; None: not run
-    stepsize: float  # with clipping, with and without noise
-    clip: float | str
+    plain: Tuning
+    silent: Tuning | None
+    noisy: Tuning
     local_steps: int = 1
 
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """Those without an epsilon."""
-        return (PLAIN, CLIPPED) if self.plain is not None else (CLIPPED,)
+    def cases(self, epsilons: list[float]) -> list[Case]:
+        """Return all that is run."""
+        found = [Case(PLAIN, SILENT)]
+        if self.silent is not None:
+            found += [Case(level, SILENT) for level in (CLIPPED, *epsilons)]
+        return found + [Case(level, NOISY) for level in epsilons]
 
-    def run(self, digits: Digits, problem: fz.Nonsmooth, size: Size, level: Level, seed: int) -> dict[str, Any]:
+    def run(self, digits: Digits, problem: fz.Nonsmooth, size: Size, case: Case, key: int) -> dict[str, Any]:
         """Train once; return accuracies and costs, with the noise and the epsilon that it came to."""
-        rounds = size.steps // self.local_steps
-        stepsize: Any = self.plain if level == PLAIN else self.stepsize
-        clip = None if level == PLAIN else self.clip
+        tuning: Any = self.plain if case.level == PLAIN else self.silent if case.tuned == SILENT else self.noisy
+        local_steps, chosen = min(self.local_steps, size.steps), tuning._asdict()
+        rounds = size.steps // local_steps
         if self.kind == SGD:
-            setting, spent = sgd_setting(digits, size, stepsize, clip, level)
-            found = train(digits, setting, rounds, self.local_steps, size.batch_size, seed)
-            return found | {"noise": setting.noise, "spent": spent, "stepsize": stepsize, "clip": clip}
-        method = library_method(self.kind, size, self.local_steps, stepsize, promise(clip, level))
-        result = fz.run(method, problem, rounds, key=seed, eval_every=rounds, progress=False)
+            setting, spent = sgd_setting(digits, size, tuning, case.level)
+            found = train(digits, setting, rounds, local_steps, size.batch_size, key)
+            return found | {"noise": setting.noise, "spent": spent} | chosen
+        method = library_method(self.kind, size, local_steps, tuning.stepsize, promise(tuning.clip, case.level))
+        result = fz.run(method, problem, rounds, key=key, eval_every=rounds, progress=False)
         stated = result.spec.get("privacy", {"noises": [0.0], "epsilon": math.inf})
         last = {name: float(result.history.last[name]) for name in KEPT}
-        noise = 0.0 if level == CLIPPED else stated["noises"][0]
-        return last | {"noise": noise, "spent": finite(stated["epsilon"]), "stepsize": stepsize, "clip": clip}
+        noise = 0.0 if case.level == CLIPPED else stated["noises"][0]
+        return last | {"noise": noise, "spent": finite(stated["epsilon"])} | chosen
 
 
 def promise(clip: float | str | None, level: Level) -> fz.Privacy | None:
@@ -66,7 +83,7 @@ def promise(clip: float | str | None, level: Level) -> fz.Privacy | None:
     if clip is None:
         return None
     if isinstance(level, str):
-        return fz.Privacy(noise=SILENT, delta=DELTA, clip=clip, simulation=True)
+        return fz.Privacy(noise=NO_NOISE, delta=DELTA, clip=clip, simulation=True)
     return fz.Privacy(epsilon=level, delta=DELTA, clip=clip, simulation=True)
 
 
@@ -79,13 +96,13 @@ def library_method(
     return fz.DeComFL(stepsize, 1e-3, local_steps, size.directions, size.batch_size, momentum=0.9, privacy=privacy)
 
 
-def sgd_setting(digits: Digits, size: Size, stepsize: float, clip: Any, level: Level) -> tuple[Setting, float | None]:
+def sgd_setting(digits: Digits, size: Size, tuning: Tuning, level: Level) -> tuple[Setting, float | None]:
     """Return the setting of DP-SGD, with the library's accounting, and the epsilon that it comes to."""
     if isinstance(level, str):
-        return Setting(stepsize, math.inf if clip is None else clip), None
+        return Setting(tuning.stepsize, math.inf if tuning.clip is None else tuning.clip), None
     rate = size.batch_size / digits.records
     noise = noise_for(level, DELTA, rate, size.steps)
-    return Setting(stepsize, clip, noise), epsilon({Release(rate, noise): size.steps}, DELTA)
+    return Setting(tuning.stepsize, tuning.clip, noise), epsilon({Release(rate, noise): size.steps}, DELTA)
 
 
 def finite(value: float) -> float | None:

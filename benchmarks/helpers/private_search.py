@@ -12,7 +12,7 @@ from typing import Any
 
 import fedrzo as fz
 from helpers import private_contestants as contestants
-from helpers.private_contestants import CLIPPED, DECOMFL, NN, PLAIN, SGD, Contestant, Level, Size
+from helpers.private_contestants import DECOMFL, NN, PLAIN, SGD, SILENT, Case, Contestant, Level, Size, Tuning
 from helpers.private_digits import Digits
 
 GRIDS: dict[str, tuple[tuple[float, ...], tuple[float | str, ...]]] = {  # step sizes, clips
@@ -55,8 +55,9 @@ def by_turns(digits: Digits, problem: fz.Nonsmooth, size: Size, level: Level, cl
     """Run DP-SGD for each pair."""
     found = []
     for stepsize, clip in itertools.product(GRIDS[SGD][0], clips):
-        contestant = Contestant(SGD, stepsize, stepsize, CLIPPED if clip is None else clip)
-        found.append(row(stepsize, clip, contestant.run(digits, problem, size, level, seed)))
+        tuning = Tuning(stepsize, clip)
+        contestant = Contestant(SGD, tuning, tuning, tuning)
+        found.append(row(stepsize, clip, contestant.run(digits, problem, size, Case(level, SILENT), seed)))
     return found
 
 
