@@ -1,4 +1,28 @@
-"""Accuracy against epsilon on MNIST, with two methods of the library and with DP-SGD: `python benchmarks/privacy.py`."""
+"""Accuracy against epsilon on MNIST, with two methods of the library and with DP-SGD: `python benchmarks/privacy.py`.
+
+Ten silos of 6,000 records each, dealt out at random; a network of 6,634 parameters; accuracy on the 10,000 test images. Every
+method takes 1,000 steps on Poisson samples of 256 records on average, hence makes 1,000 releases, with delta = 1e-5, and all use
+the library's accounting: the noise is the same for all, in units of the clip.
+
+* FedRZO_nn and DeComFL with 20 directions a step (DeComFL's are the same for all silos), loss values alone, scalars travel.
+* DP-SGD: clipped gradients of records, noise at the silo, averaged after every step, or after every 100 (`helpers/private_sgd`).
+
+Step sizes and clips are chosen by `--search`, by training accuracy, with another key than those that are measured: once without
+noise, once at epsilon = 2, and kept for all other epsilons. What "none" is has a step size of its own, the best without a clip.
+
+Found (three runs each, mean): with the settings of epsilon = 2, 91.2 % for FedRZO_nn and 90.8 % for DeComFL at epsilon = 2, 98.1
+and 98.6 % of their best accuracies without noise (93.1 and 92.1 %): the goal of 96 % is met. DP-SGD has 91.8 %, of 96.4 % without
+noise. At epsilon = 0.5 there are 82.4, 85.3 and 81.9 %. DP-SGD takes 2.6e6 gradients where the others take 1.0e8 loss values,
+and sends 531 MB where they send 9.7 and 1.7 MB; but averaged after every 100 steps it sends 5.3 MB, and still has 91.1 %: silos
+whose records are alike can afford that.
+
+Settings that are best without noise are too bold with it, since the noise grows with the step and with the clip: at epsilon = 2
+FedRZO_nn then has 87.1 % (93.6 %: missed), DP-SGD 85.1 % and DeComFL 90.4 % (98.2 %: met). clip="auto" has 88.1 and 86.7 % at
+epsilon = 2, hardly less than without noise, and hardly depends on the step size: half of all records are cut off at any time, and
+towards the end these are the ones that still have something to say.
+
+    python benchmarks/privacy.py --data FOLDER [--runs 3] [--steps 1000] [--search] [--quick] [--out FOLDER] [--json]
+"""
 
 from __future__ import annotations
 
@@ -61,12 +85,13 @@ def options_of(args: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the split, of the first weights and of --search; keys follow it")
     parser.add_argument("--search", action="store_true", help="choose step sizes and clips anew, instead; best on an accelerator")
     parser.add_argument("--out", type=Path, help="a folder for privacy.json and privacy.png")
-    parser.add_argument("--quick", action="store_true", help="epsilon = 2 alone, 1,000 records at each silo, 100 steps")
+    parser.add_argument("--quick", action="store_true", help="epsilon = 2 alone, 1,000 records at each silo, 60 steps")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(args)
     if options.quick:
-        options.records, options.steps = min(options.records, 1_000), min(options.steps, 100)
+        options.records, options.steps = min(options.records, 1_000), min(options.steps, 60)
         options.batch_size, options.epsilons = min(options.batch_size, 128), [AT]
+        options.methods = [name for name in options.methods if CONTESTANTS[name].local_steps == 1]
     if options.dataset == "digits":
         options.records, options.batch_size = min(options.records, 140), min(options.batch_size, 32)
     return options
@@ -86,9 +111,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         return found
     for name in options.methods:
         contestant = CONTESTANTS[name]
-        for case in contestant.cases(options.epsilons):
-            if options.quick and case.level != PLAIN and case.tuned == SILENT:
-                continue
+        for case in contestant.cases(options.epsilons, options.quick):
             for key in range(options.seed + 1, options.seed + 1 + options.runs):
                 found["rows"].append({"method": name} | measured(name, contestant, data, problem, size, case, key))
                 save(found, options.out, "privacy")

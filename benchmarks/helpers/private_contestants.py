@@ -54,10 +54,10 @@ class Contestant:
     noisy: Tuning
     local_steps: int = 1
 
-    def cases(self, epsilons: list[float]) -> list[Case]:
-        """Return all that is run."""
+    def cases(self, epsilons: list[float], few: bool = False) -> list[Case]:
+        """Return all that is run; few of them, without those whose settings were chosen with clipping alone."""
         found = [Case(PLAIN, SILENT)]
-        if self.silent is not None:
+        if self.silent is not None and not few:
             found += [Case(level, SILENT) for level in (CLIPPED, *epsilons)]
         return found + [Case(level, NOISY) for level in epsilons]
 

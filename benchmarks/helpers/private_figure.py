@@ -1,4 +1,4 @@
-"""The figure of `benchmarks/privacy.py`: accuracy against epsilon, a line for each method."""
+"""The figure of `benchmarks/privacy.py`: accuracy against epsilon, a panel for each choice of settings."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from fedrzo.support.extras import require
 from helpers.private_contestants import CLIPPED, NOISY, PLAIN, SILENT
 
 MARKS = "os^Dvp"
-ENDS = {NOISY: PLAIN, SILENT: CLIPPED}  # what a line leads to, where there is no noise
+ENDS = {NOISY: PLAIN, SILENT: CLIPPED}  # what the lines of a panel lead to, where there is no noise
+NAMES = {PLAIN: "none", CLIPPED: "none,\nclipped"}
 
 
 def figure(found: dict[str, Any]) -> Any:
     """Draw the means over the keys, with all runs as dots; epsilons are as far apart as one another."""
-    drawn = require("matplotlib.figure", "plots").Figure(figsize=(7.6, 4.2), layout="constrained")
-    axes = drawn.subplots()
-    for i, method in enumerate(dict.fromkeys(row["method"] for row in found["rows"])):
-        look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)]}
-        axes.plot([], [], label=method, **look)
-        for tuned, end in ENDS.items():
-            runs = [values(found, method, level, tuned) for level in (*found["epsilons"], end)]
+    drawn = require("matplotlib.figure", "plots").Figure(figsize=(7.6, 4.0), layout="constrained")
+    methods = list(dict.fromkeys(row["method"] for row in found["rows"]))
+    for axes, (tuned, end) in zip(drawn.subplots(1, 2), ENDS.items(), strict=True):
+        levels = [*found["epsilons"], end]
+        for i, method in enumerate(methods):
+            runs = [values(found, method, level, tuned) for level in levels]
             at = [k for k, own in enumerate(runs) if len(own)]
-            style = "-" if tuned == NOISY else ":"
-            axes.plot(at, [np.mean(runs[k]) for k in at], style, markersize=5, linewidth=1.4, **look)
+            colour = COLOURS[i % len(COLOURS)]
+            means = [np.mean(runs[k]) for k in at]
+            axes.plot(at, means, color=colour, marker=MARKS[i % len(MARKS)], markersize=5, linewidth=1.4, label=method)
             for k in at:
-                axes.plot([k] * len(runs[k]), runs[k], ".", color=look["color"], markersize=3, alpha=0.6)
-    axes.plot([], [], "-", color="0.4", label="settings chosen at epsilon = 2; none: no clip")
-    axes.plot([], [], ":", color="0.4", label="settings chosen without noise; none: clipped")
-    axes.set_xticks(range(len(found["epsilons"]) + 1), [*(f"{level:g}" for level in found["epsilons"]), "none"])
-    axes.set(xlabel=f"epsilon of each record (delta = {found['delta']:g})", ylabel="test accuracy [%]")
-    axes.grid(visible=True, axis="y", color="0.88", linewidth=0.6)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+                axes.plot([k] * len(runs[k]), runs[k], ".", color=colour, markersize=3, alpha=0.6)
+        axes.set_xticks(range(len(levels)), [NAMES[level] if isinstance(level, str) else f"{level:g}" for level in levels])
+        axes.set_title(f"step sizes and clips chosen {tuned}", fontsize=9)
+        axes.set_xlabel(f"epsilon of each record (delta = {found['delta']:g})")
+        axes.grid(visible=True, axis="y", color="0.88", linewidth=0.6)
+    drawn.axes[0].set_ylabel("test accuracy [%]")
+    drawn.axes[0].legend(frameon=False, fontsize=8, loc="lower right")
     return drawn
 
 
