@@ -53,6 +53,7 @@ def test_each_record_is_clipped_by_itself(small):
     np.testing.assert_allclose(found[0], (each * np.minimum(1, 0.5 / lengths)).mean(axis=0), atol=1e-5)
 
 
+@pytest.mark.slow("many steps")
 def test_samples_and_noise_are_as_large_as_accounted_for(small):
     found, drawn = released(small, 0.5, 3.0, 200, 10)
     assert np.mean(drawn) == pytest.approx(10, abs=1)

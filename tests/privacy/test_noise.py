@@ -95,7 +95,7 @@ CLIENTS = 3
 FLAT = fz.Nonsmooth(flat, fz.ClientData([np.zeros((4, 1))] * CLIENTS), np.zeros(2))
 
 
-@pytest.mark.parametrize("simulation", [True, False])
+@pytest.mark.parametrize("simulation", [pytest.param(True, marks=pytest.mark.slow("once is enough")), False])
 def test_the_slopes_of_a_run_on_a_flat_loss_are_independent_normal_noise(simulation):
     """DeComFL keeps the mean of clients' slopes for each round, step and direction; its variance tells clients apart."""
     rounds, steps, directions = 400, 2, 3

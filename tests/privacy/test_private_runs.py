@@ -55,6 +55,7 @@ def test_the_epsilon_column_is_the_worst_clients_and_never_falls():
     assert column[-1] == pytest.approx(spent(8, 3.0, 12), rel=1e-12)
 
 
+@pytest.mark.slow("many epsilons")
 def test_a_long_runs_column_is_rounded_up_but_for_its_end_which_is_exact():
     result = run(method(local_steps=1), 45, EQUAL, eval_every=1)
     column = result.history["epsilon"]
@@ -107,6 +108,7 @@ def test_clients_are_charged_for_the_rounds_in_which_they_take_part():
     assert result.spec["privacy"]["releases"] == 2 * np.bincount(chosen).max()
 
 
+@pytest.mark.slow("a black box on two engines")
 def test_only_clients_that_take_part_are_asked_for_anything():
     """A black box sees records that were made up for checks, and those of the clients of each round; no others."""
     seen = set()
@@ -129,7 +131,9 @@ def test_only_clients_that_take_part_are_asked_for_anything():
 STRAIGHT = {"rounds": 12, "eval_every": 1}
 
 
-@pytest.mark.parametrize(("simulation", "clients"), [(True, 2), (False, None)])
+@pytest.mark.parametrize(
+    ("simulation", "clients"), [pytest.param(True, 2, marks=pytest.mark.slow("a cohort too")), (False, None)]
+)
 def test_a_resumed_run_neither_forgets_nor_pays_twice(tmp_path, simulation, clients):
     chosen = method(simulation=simulation)
     straight = run(chosen, **STRAIGHT, clients_per_round=clients)
@@ -155,6 +159,7 @@ def test_a_resumed_longer_run_keeps_its_noise_and_stops_at_the_budget(tmp_path):
     np.testing.assert_array_equal(second.x, first.x)
 
 
+@pytest.mark.slow("two sweeps")
 def test_a_resumed_sweep_keeps_the_noise_of_each_run(tmp_path):
     chosen = method(noise=None, epsilon=1.0, simulation=True)
     grid = {"local_steps": [1, 3]}
