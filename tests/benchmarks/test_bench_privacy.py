@@ -56,7 +56,7 @@ def test_each_record_is_clipped_by_itself(small):
 @pytest.mark.slow("many steps")
 def test_samples_and_noise_are_as_large_as_accounted_for(small):
     found, drawn = released(small, 0.5, 3.0, 200, 10)
-    assert np.mean(drawn) == pytest.approx(10, abs=1)
+    assert np.mean(drawn) == pytest.approx(10, abs=1)  # five standard deviations of the mean of 200 binomial numbers
     assert np.var(drawn) == pytest.approx(10 * (1 - 10 / 40), rel=0.4)
     assert np.std(found) == pytest.approx(3.0 / 10, rel=0.02)  # the clipped sum adds little to that
 

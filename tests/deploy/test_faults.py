@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import inprocess
@@ -37,6 +38,20 @@ def come_back(federation: LocalFederation, i: int, seconds: float = 150) -> None
     raise AssertionError(f"node {i} was not let in again: {log.read_text()[-500:]}")
 
 
+def kill_and_bring_back(federation: LocalFederation) -> Callable[[str], None]:
+    """Return what is called with each line of a run: it kills node 2 and its worker after round 1, and brings them back."""
+
+    def called(line: str) -> None:
+        if line.startswith("round 1,"):
+            federation.processes.kill("node-2")
+            federation.processes.kill("worker-2")
+        if line.startswith("round 2,"):
+            federation.start_worker(2)
+            come_back(federation, 2)
+
+    return called
+
+
 def test_answers_that_cannot_be_used_are_refused_named_and_never_averaged(tmp_path):
     """Client 1 spoils its answer in eight ways, one a round, then oversleeps; after that it is honest, and taken again."""
     liar = app("nn", tmp_path)
@@ -62,16 +77,9 @@ def test_answers_that_cannot_be_used_are_refused_named_and_never_averaged(tmp_pa
 def test_a_private_node_that_comes_back_goes_on_with_its_ledger(tmp_path):
     """It is killed in the second round and started again: what it was charged for is in its file, and no loss is ever seen."""
     with LocalFederation(3, tmp_path / "work", [{}] * 3) as federation:
-
-        def crash(line: str) -> None:
-            if line.startswith("round 1,"):
-                federation.processes.kill("node-2")
-                federation.processes.kill("worker-2")
-            if line.startswith("round 2,"):
-                federation.start_worker(2)
-                come_back(federation, 2)
-
-        found = federation.run(app("dp", tmp_path), {"out": str(tmp_path / "out"), "rounds": 8, "timeout": 30.0}, crash)
+        found = federation.run(
+            app("dp", tmp_path), {"out": str(tmp_path / "out"), "rounds": 8, "timeout": 30.0}, kill_and_bring_back(federation)
+        )
     assert {event.client for event in found.events} == {2}
     assert "loss" not in found.history
     spent = found.history["epsilon"]
@@ -86,17 +94,8 @@ def test_a_private_node_that_comes_back_goes_on_with_its_ledger(tmp_path):
 def test_a_node_that_comes_back_takes_part_again(tmp_path):
     """It is killed in the second round and started again; its memory, which the method needs, is in its file."""
     with LocalFederation(3, tmp_path / "work", SHARED) as federation:
-
-        def crash(line: str) -> None:
-            if line.startswith("round 1,"):
-                federation.processes.kill("node-2")
-                federation.processes.kill("worker-2")
-            if line.startswith("round 2,"):
-                federation.start_worker(2)
-                come_back(federation, 2)
-
         config = {"out": str(tmp_path / "out"), "rounds": 10, "timeout": 30.0}
-        found = federation.run(app("memory", tmp_path), config, crash)
+        found = federation.run(app("memory", tmp_path), config, kill_and_bring_back(federation))
     assert {event.client for event in found.events} == {2}
     away = {event.round for event in found.events if "monitoring" not in event.detail}
     assert away

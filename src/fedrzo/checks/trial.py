@@ -16,7 +16,7 @@ from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
 from fedrzo.results.figure import bytes_unit
 from fedrzo.running.health import failure
-from fedrzo.running.private import plan_privacy
+from fedrzo.running.private import calibrated, plan_privacy
 
 ROUNDS = 3  # tried at the start of a run
 TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do not depend on it
@@ -53,8 +53,7 @@ def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
     with warnings.catch_warnings(action="ignore"):  # what there is to say of constants has been said
         prepared = method.prepare(problem)
         [plan] = plan_privacy([method], problem, rounds, [jax.random.key(key)], None, None, None)
-        prepared = prepared if plan is None else prepared.with_calibrated(plan.calibrated())
-        method = prepared.for_cohort(problem, problem.clients)
+        method = calibrated(prepared, plan).for_cohort(problem, problem.clients)
     session = Simulation().start([method], problem, [jax.random.key(key)], None)
     before = after = float(problem.merit(session.evaluate())[0])
     costs, seconds, first = {}, [], 0.0

@@ -6,7 +6,7 @@ and the noise has `noise` times the clip as its standard deviation. Neighbouring
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fedrzo.errors import InputError
@@ -62,9 +62,14 @@ def affordable(budget: float, delta: float, release: Release, most: int, before:
         total[release] = total.get(release, 0) + count
         return epsilon(total, delta) <= budget
 
+    return largest(fits, most)
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """Return the largest number up to `most` that fits, as all below it do; 0 where none does."""
     if fits(most):
         return most
-    low, high = 0, most  # low fits, or nothing does
+    low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

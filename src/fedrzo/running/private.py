@@ -12,7 +12,7 @@ from fedrzo.engines.simulation.rounds import cohort
 from fedrzo.errors import InputError, warn
 from fedrzo.federation.client import FULL
 from fedrzo.methods.base import at
-from fedrzo.privacy.accounting import Release, epsilon, noise_for
+from fedrzo.privacy.accounting import Release, epsilon, largest, noise_for
 from fedrzo.privacy.privacy import Calibrated, Privacy, thresholds
 from fedrzo.problems.base import Problem
 
@@ -63,14 +63,8 @@ class PrivacyPlan:
     @property
     def rounds(self) -> int:
         """How many rounds the budget allows, up to those that are wanted."""
-        wanted = len(self.spent) - 1
-        if self.privacy.epsilon is None or self.epsilon(wanted, exact=True) <= self.privacy.epsilon:
-            return wanted
-        low, high = 0, wanted
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.epsilon(middle, exact=True) <= self.privacy.epsilon else (low, middle)
-        return low
+        wanted, budget = len(self.spent) - 1, self.privacy.epsilon
+        return wanted if budget is None else largest(lambda r: self.epsilon(r, exact=True) <= budget, wanted)
 
     def epsilon(self, round: int, exact: bool = False) -> float:
         """Return the epsilon of the worst client after a round; if not exact, rounded up, so that few have to be worked out."""
@@ -177,6 +171,11 @@ def plan_privacy(
         plan.warn_of_noise()
         found.append(plan)
     return found
+
+
+def calibrated(method: Any, plan: PrivacyPlan | None) -> Any:
+    """Return a prepared method with what its clients' releases need, where it promises privacy."""
+    return method if plan is None else method.with_calibrated(plan.calibrated())
 
 
 def _said(engine: Any, name: str) -> list[Any] | None:

@@ -25,6 +25,7 @@ from fedrzo.running.checkpoint import Checkpoint, refuse_stored
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.job import Job
 from fedrzo.running.loggers import Row, Sink, logging
+from fedrzo.running.private import calibrated
 from fedrzo.running.progress import is_wanted
 from fedrzo.running.tuning import tunings
 from fedrzo.support.arguments import check_row_function, checked_signature, kind
@@ -165,8 +166,7 @@ def _run(
             with counting() as spent:
                 prepared = method.prepare(problem)
             case.estimating.append(sum(spent) + problem.measured_gradients)
-            prepared = prepared if plan is None else prepared.with_calibrated(plan.calibrated())
-            methods.append(prepared.for_cohort(problem, size))
+            methods.append(calibrated(prepared, plan).for_cohort(problem, size))
         case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
