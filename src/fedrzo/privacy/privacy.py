@@ -108,22 +108,20 @@ class Privacy:
 
 Privacy.__init__ = checked_signature()(Privacy.__init__)  # type: ignore[method-assign]
 
-NUMBERS = ("epsilon", "delta", "noise", "calibrated")
-
 
 def _flatten(self: Privacy) -> tuple[tuple, tuple]:
-    """Numbers are traced, so that another epsilon or clip compiles nothing anew."""
-    clip = (self.clip, None) if self.adaptive else (None, self.clip)
-    children = (*(getattr(self, name) for name in NUMBERS), clip[1])
-    return children, (clip[0], self.simulation, self.public_lower_data)
+    """Compiled code gets what clients need: neither another epsilon nor another clip compiles anything anew."""
+    word, clip = (self.clip, None) if self.adaptive else (None, self.clip)
+    return (self.calibrated, clip), (word, self.simulation, self.public_lower_data)
 
 
 def _unflatten(aux: tuple, children: tuple) -> Privacy:
     self: Any = object.__new__(Privacy)  # no __post_init__: leaves may be placeholders
-    *numbers, clip = children
-    word, simulation, public = aux
-    values = dict(zip(NUMBERS, numbers, strict=True)) | {"clip": clip if word is None else word}
-    for name, value in {**values, "simulation": simulation, "public_lower_data": public}.items():
+    (calibrated, clip), (word, simulation, public) = children, aux
+    for field in dataclasses.fields(Privacy):
+        object.__setattr__(self, field.name, field.default)
+    given = {"clip": clip if word is None else word, "simulation": simulation, "public_lower_data": public}
+    for name, value in {**given, "calibrated": calibrated}.items():
         object.__setattr__(self, name, value)
     return self
 

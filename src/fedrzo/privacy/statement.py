@@ -9,10 +9,13 @@ def statement(facts: Mapping[str, Any]) -> str:
     """Say what a run promised and what it did not, from the plain values that its result keeps."""
     spent, delta, clip = facts["epsilon"], facts["delta"], facts["clip"]
     bound = "a bound that was found privately on the way" if isinstance(clip, str) else f"{clip:g}"
-    parts = [
+    promise = (
         f"Each record of each client is protected by ({spent:.4g}, {delta:g})-differential privacy against everybody but its own "
         "client, the server and the other clients included: whether any one record was there or not makes nothing that left the "
-        f"client more likely by a factor of more than {_factor(spent)}, but for a probability of {delta:g}.",
+        f"client more likely by a factor of more than {math.exp(min(spent, 700)):.4g}, but for a probability of {delta:g}."
+    )
+    parts = [
+        promise if math.isfinite(spent) else "NO RECORD IS PROTECTED: there was so little noise that no epsilon can be promised.",
         f"Within {facts['rounds']} rounds a client made at most {facts['releases']} releases. Each is the sum of its records' "
         f"slopes, each clipped to {bound}, over a random sample that has each record with probability {_range(facts['rates'])}, "
         f"plus Gaussian noise of {_range(facts['noises'])} times that bound. They were composed by privacy-loss distributions "
@@ -35,7 +38,3 @@ def statement(facts: Mapping[str, Any]) -> str:
 def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{high:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-
-
-def _factor(spent: float) -> str:
-    return f"{math.exp(spent):.4g}" if spent < 100 else "any number"

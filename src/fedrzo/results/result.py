@@ -1,6 +1,7 @@
 """`Result`: what a run returns, kept as CSV, npz and TOML, all open formats; `Tuning`: how its stepsize was found."""
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -198,5 +199,6 @@ def _facts(result: Result) -> dict[str, str]:
     compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""
     facts["seconds"] = f"{last['seconds']:.3g}{compiling}"
     if (promise := result.spec.get("privacy")) is not None:
-        facts["privacy"] = f"({text.short(promise['epsilon'])}, {promise['delta']:g})-DP for each record; see result.privacy"
+        spent = f"({text.short(promise['epsilon'])}, {promise['delta']:g})-DP for each record"
+        facts["privacy"] = f"{spent if math.isfinite(promise['epsilon']) else 'no record is protected'}; see result.privacy"
     return facts | ({"note": "; ".join(result.notes)} if result.notes else {})
