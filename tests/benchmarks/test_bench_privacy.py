@@ -60,6 +60,7 @@ def test_samples_and_noise_are_as_large_as_accounted_for(small):
     assert np.std(found) == pytest.approx(3.0 / 10, rel=0.02)  # the clipped sum adds little to that
 
 
+@pytest.mark.slow("trains once more")
 def test_the_noise_of_an_epsilon_is_the_librarys(small):
     contestant = Contestant(SGD, Tuning(0.5), None, Tuning(0.5, 1.0))
     row = contestant.run(small, None, Size(steps=20, batch_size=10), Case(2.0, NOISY), 0)
@@ -68,6 +69,7 @@ def test_the_noise_of_an_epsilon_is_the_librarys(small):
     assert (row["upload_bytes"], row["gradients"]) == (20 * 2 * small.dim * 4, 20 * 2 * 10)
 
 
+@pytest.mark.slow("trains three times")
 def test_it_learns(small):
     setting = private_sgd.Setting(0.3)
     assert private_sgd.train(small, setting, 60, 1, 20, seed=0)["train_accuracy"] > 0.8

@@ -95,6 +95,26 @@ def test_a_server_that_died_is_given_the_same_answers_and_nobody_pays_twice(tmp_
     assert found.history.last["epsilon"] <= 2.0
 
 
+@pytest.mark.slow("three nodes with a lower level, twice")
+def test_the_lower_rounds_of_public_data_cost_nothing_and_push_no_stored_reply_out(tmp_path):
+    silos = [Recorder(silo.settings, silo.problem) for silo in inprocess.silos("dp_bl", tmp_path)]
+    grid, steps = inprocess.InProcessGrid(silos), []
+
+    def die(kind: str, number: int) -> None:
+        steps.append(kind)
+        if steps.count("evaluate") > 3 * 3:  # the first round is over, but not on record
+            raise KeyboardInterrupt
+
+    grid.before = die
+    with pytest.raises(KeyboardInterrupt):
+        inprocess.run("dp_bl", tmp_path, grid, rounds=2)
+    grid.before = lambda kind, number: None
+    found = inprocess.run("dp_bl", tmp_path, grid, rounds=2, resume=True)
+    assert found.events == []
+    assert [sum(entry["releases"] for entry in charges(tmp_path, i)) for i in range(3)] == [2, 2, 2]
+    assert found.history.last["epsilon"] <= 4.0
+
+
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow("a node built anew for every message"))])
 def test_a_server_that_asks_otherwise_is_charged_until_nothing_is_left(cold, tmp_path):
     silos = nodes(tmp_path, cold=cold)
@@ -115,6 +135,12 @@ def test_a_server_that_asks_otherwise_is_charged_until_nothing_is_left(cold, tmp
     # The same round and the same x, but for what the server says that it took last: another question.
     other = ask("client_steps", np.zeros(3), (0, 0))
     assert not np.allclose(unpack(other)[1], unpack(reply)[1])
+    assert made() == 4
+    for place in ((-2000, 0), (0.5, 0), (True, 0), ("1", 0), (2**31, 0), ()):  # no round may be worth a refund
+        message = Message("client_steps", "", place, 0, (np.zeros(3),))
+        assert "error" in unpack(node.answer({**asked, "common": encode(message), "own": encode_own(message, 0, None)}))[0]
+    for x in (np.zeros(4), np.zeros(3, np.float16), np.zeros(3, np.float32)):
+        assert "error" in unpack(ask("client_steps", x))[0]
     assert made() == 4
     for step in ("private_client_steps", "descend", "check", "decode", "lower_gradient", "lower.client_steps"):
         header, value = unpack(ask(step, np.zeros(3)))
@@ -186,6 +212,22 @@ def test_a_ledger_that_cannot_be_read_answers_nothing(tmp_path):
     ledger.path.write_text("{}")
     with pytest.raises(fz.InputError, match="restore a copy"), ledger.held():
         pass
+
+
+def test_a_charge_is_at_least_one_release(tmp_path):
+    ledger = Ledger(tmp_path, 0, 1.0, DELTA)
+    with ledger.held():
+        for count in (0, -5, 1.5, True):
+            with pytest.raises(fz.InputError, match="local_steps"):
+                ledger.charge("one", Release(0.1, 2.0), count)
+
+
+def test_what_a_node_cannot_read_is_told_in_its_own_log_alone(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("DP_PROMISE", "broken")
+    with pytest.raises(fz.InputError, match="its log says why") as error:
+        inprocess.run("dp", tmp_path, inprocess.InProcessGrid(nodes(tmp_path)))
+    assert "secret cell" not in str(error.value)
+    assert "secret cell" in capfd.readouterr().err
 
 
 def test_old_replies_are_forgotten(tmp_path):

@@ -10,6 +10,7 @@ from scipy import stats
 
 import fedrzo as fz
 from fedrzo.engines.simulation.engine import Simulation
+from fedrzo.privacy import mechanism
 from fedrzo.privacy.privacy import thresholds
 from fedrzo.running.private import PrivacyPlan, fresh_secret
 from releases import client_of, promise, release
@@ -130,3 +131,19 @@ def test_secrets_are_fresh():
     method = fz.FedRZOnn(0.1, 0.1, privacy=fz.Privacy(noise=1.0, clip=1.0))
     plan = PrivacyPlan.of(method, FLAT, 2, jax.random.key(0), None)
     assert plan.calibrated().secret.tolist() != plan.calibrated().secret.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_a_sum_may_become_does_not_depend_on_it(dtype):
+    """Whatever noise is added to, the result lies on one grid: a single draw has gaps, by which sums could be told apart."""
+    with jax.enable_x64(dtype == "float64"):
+        deviation = jnp.asarray(3.7, dtype)
+        keys = jax.random.split(jax.random.key(0), 400)
+        grid = np.asarray(deviation / mechanism.GRID)
+        found = []
+        for total in (0.0, 1.0, 0.123456789):
+            sums = jax.vmap(lambda key, total=total: mechanism._noisy(key, jnp.full(5, total, dtype), deviation))(keys)
+            steps = np.asarray(sums) / grid
+            np.testing.assert_allclose(steps, np.round(steps), atol=2e-3)
+            found.append(set(np.round(steps).astype(int).ravel() % 7))
+        assert all(residues == set(range(7)) for residues in found)  # no places that only some sums can reach

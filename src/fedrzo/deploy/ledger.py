@@ -67,6 +67,8 @@ class Ledger:
 
     def charge(self, experiment: str, release: Release, count: int) -> None:
         """Charge for releases, or refuse them; written to the disk before this returns."""
+        if type(count) is not int or count < 1:
+            raise InputError(f"local_steps: found {count!r} releases; a round has at least one")
         if count > self._left(release, count):
             names = ", ".join(self.charges) or "nothing yet"
             raise BudgetSpentError(

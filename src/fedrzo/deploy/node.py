@@ -107,7 +107,7 @@ class NodeSession:
     def __init__(self, run: dict[str, Any], settings: dict[str, Any], problem: str) -> None:
         self.file = UserFile(problem)
         self.id = parts.client_id(settings, run["clients"])
-        self.problem = parts.own_part(self.file, settings, self.id)
+        self.problem = self._own_part(settings)
         folder = state_folder(settings)
         with self.problem.precision():
             method = find_method(self.file)
@@ -133,6 +133,16 @@ class NodeSession:
             self._remember()
             return reply
 
+    def _own_part(self, settings: dict[str, Any]) -> Problem:
+        """Read this node's own data and set; where they are to stay private, so is what goes wrong with them."""
+        try:
+            return parts.own_part(self.file, settings, self.id)
+        except Exception as error:
+            if getattr(self.file.method, "privacy", None) is None and "privacy-epsilon" not in settings:
+                raise
+            print(f"fedrzo: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            raise InputError("client_data: this node could not be set up; its log says why") from None
+
     def _protect(self, run: dict[str, Any], settings: dict[str, Any], outline: Problem, folder: Path) -> PrivateNode | None:
         """Return what stands before this node's records where the method promises privacy; nobody else looks at them then."""
         method = find_method(self.file)
@@ -147,8 +157,8 @@ class NodeSession:
     def _hello(self) -> bytes:
         """Try the problem on this node's own data, and say what the server may know of them."""
         with warnings.catch_warnings(record=True, action="always") as caught:
-            self.node.method.check(self.problem)
-            if not self.problem.hidden:
+            if not self.problem.hidden:  # else all that may be looked at has been
+                self.node.method.check(self.problem)
                 check_start(self.problem, self.node.method)
             warn_of_long_steps([self.node.method], self.problem, ROUNDS)  # only the node knows its set
         self._recall()
@@ -158,7 +168,8 @@ class NodeSession:
         samples = int(self.problem.data.sizes[0]) if self.problem.data.stored else None
         heard = [str(warning.message) for warning in caught]
         said = {"client": self.id, "samples": samples, "distance": distance, "warnings": heard}
-        return pack(said | ({} if self.private is None else {"noise": self.private.release.noise}), None)
+        promise = {} if self.private is None else {"noise": self.private.release.noise, "delta": self.private.ledger.delta}
+        return pack(said | promise, None)
 
     def _evaluate(self, common: bytes) -> bytes:
         """Return what is monitored, over this node's own data."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from fedrzo.deploy.ledger import BudgetSpentError, Ledger, question
 from fedrzo.engines.messages.codec import Message, decode, encode_error
@@ -19,6 +20,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.running.private import PrivacyPlan, fresh_secret
 
 CHARGED = "client_steps"  # the one step that looks at private records, by its noisy slopes
+MOST = 10_000_000  # rounds, and clients, that a node plans for
 REBUILDS = ("", "client_points")  # how points of a lower level may be made: neither looks at records
 LOWER = ("lower_gradient", "lower_project")  # steps of the lower level, and all of its own method; its data are public
 
@@ -48,9 +50,13 @@ class PrivateNode:
             raise InputError("privacy: found noise= without a budget; pass epsilon= too, or the node's setting privacy-epsilon")
         if privacy.epsilon is not None and privacy.epsilon > budget:
             raise InputError(f"privacy: the run asks for epsilon = {privacy.epsilon:g}, this node allows {budget:g}")
-        delta = _setting(settings, "privacy-delta", privacy.delta) or privacy.delta
+        delta = min(float(_setting(settings, "privacy-delta", privacy.delta)), privacy.delta)  # type: ignore[arg-type]
+        for name in ("rounds", "clients"):
+            if type(run[name]) is not int or not 0 <= run[name] <= MOST:
+                raise InputError(f"{name}: the server says {run[name]!r}; a node plans its noise for at most {MOST:,}")
         key, size = jax.random.key(run["seed"]), run["participants"]
         sizes = [records] * run["clients"]
+        method = dataclasses.replace(method, privacy=dataclasses.replace(privacy, delta=delta))
         plan = PrivacyPlan.of(method, outline, run["rounds"], key, size, sizes, only=client)
         self.run, self.method, self.calibrated = dict(run), method, plan.calibrated()
         self.release = plan.releases[0]
@@ -68,8 +74,10 @@ class PrivateNode:
             try:
                 message = decode(common, own, node.types)
                 path = message.path
-                if self._looks_at_records(message):
-                    steps = int(at(self.method.local_steps, message.path[0]))
+                charged = self._looks_at_records(message)
+                if charged:
+                    _check_message(message, node.problem, getattr(self.method, "takes_x", "") == CHARGED)
+                    steps = int(at(self.method.local_steps, np.int32(path[0])))  # as the node itself will count them
                     self.ledger.charge(self.run["experiment"], self.release, steps)
                     fresh = dataclasses.replace(self.calibrated, secret=fresh_secret())
                     node.method = node.method.with_calibrated(fresh)  # type: ignore[attr-defined]
@@ -79,14 +87,15 @@ class PrivateNode:
             if (failed := unpack(reply, node.types)[0].get("error")) is not None:  # which may quote a record
                 print(f"fedrzo: a step failed: {failed}", file=sys.stderr, flush=True)
                 return encode_error(path, RuntimeError("a step failed; the log of the node says why"))
-            self.ledger.store(asked, reply, node.dump())
+            if charged:  # what costs nothing is answered anew
+                self.ledger.store(asked, reply, node.dump())
             return reply
 
     def _looks_at_records(self, message: Message) -> bool:
         """Tell whether a message is to be charged for; refuse steps that a run of this method does not ask for."""
-        keep = message.keep
-        rebuilt = keep is None or (keep.step in REBUILDS and keep.owner.startswith("lower."))
-        public = message.view == "lower" and (message.step.startswith("lower.") or message.step in LOWER)
+        keep, below = message.keep, message.step.removeprefix("inner.")  # where rounds travel as scalars, the method is inside
+        rebuilt = keep is None or (keep.step in REBUILDS and keep.owner.removeprefix("inner.") == "lower.")
+        public = message.view == "lower" and (below.startswith("lower.") or below in LOWER)
         if not rebuilt or not (public or (message.view == "" and message.step == CHARGED)):
             raise BudgetSpentError(f"step: {message.step!r} of the view {message.view!r} is not protected, and not answered")
         return not public
@@ -96,6 +105,19 @@ class PrivateNode:
         """The epsilon of all releases so far."""
         with self.ledger.held():
             return self.ledger.spent
+
+
+def _check_message(message: Message, problem: Problem, takes_x: bool) -> None:
+    """Refuse a place in the run, or arrays, that no honest server sends: what they would lead to nobody has thought of."""
+    if not all(type(place) is int and 0 <= place < 2**31 for place in (*message.path, message.iteration)):
+        raise InputError(f"path: found {message.path} and iteration {message.iteration!r}; whole numbers of at least 0 are due")
+    for leaf in jax.tree.leaves(message.arrays):
+        kind = np.asarray(leaf).dtype
+        if np.issubdtype(kind, np.floating) and kind != problem.dtype:
+            raise InputError(f"arrays: found numbers of type {kind}; this problem computes in {problem.dtype}")
+    x = message.arrays[0] if message.arrays else None
+    if takes_x and isinstance(x, np.ndarray) and x.shape != (problem.dim,):
+        raise InputError(f"arrays: found shape {x.shape}; x has {problem.dim} entries")
 
 
 def refuse_open(settings: Mapping[str, Any]) -> None:

@@ -102,6 +102,7 @@ class Session(abc.ABC):
     data_at_hand: bool = True  # as of its engine; not where records are to stay private
     # Whether a checkpoint is due after every round, since clients cannot go back further
     stores_every_round: ClassVar[bool] = False
+    tells_epsilon: ClassVar[bool] = False  # whether clients say themselves what they have spent of their privacy
     looks_at_once: ClassVar[int] = 1  # how often it can look at a run before it returns
     method: Method  # as prepared; of runs side by side, one whose numbers have an entry for each
     problem: Problem  # what this process knows of it

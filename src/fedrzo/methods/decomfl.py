@@ -17,7 +17,7 @@ from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at, batch, checked, method, one_of, stepsize_or_auto, within
 from fedrzo.methods.private import WithPrivacy, first_clip, record_by_record
 from fedrzo.privacy.mechanism import release
-from fedrzo.privacy.privacy import Privacy, privacy_or_none
+from fedrzo.privacy.privacy import Privacy, a_promise
 from fedrzo.problems.base import Problem
 from fedrzo.support.numbers import Schedule, constant, whole
 
@@ -80,7 +80,7 @@ class DeComFL(WithPrivacy):
     momentum: float = checked(within(lambda value: 0 <= value < 1, "a number of at least 0 and below 1"), default=0.0)
     forward: bool = checked(one_of(True, False), default=False, static=True)
     records: int = checked(whole, default=1024, static=True)
-    privacy: Privacy | None = checked(privacy_or_none, default=None)
+    privacy: Privacy | None = checked(a_promise, default=None)
 
     handles_constraints = False
     serves_below = False  # its records are of the top method's rounds

@@ -18,7 +18,7 @@ from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.methods.private import private_steps
-from fedrzo.privacy.privacy import Privacy, privacy_or_none
+from fedrzo.privacy.privacy import Privacy, a_promise
 from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage
 from fedrzo.support.numbers import Schedule, constant, whole
@@ -55,7 +55,7 @@ class FedRZO2s(FedRZO):
     oracle: str = checked(ORACLES, default=VALUES, static=True)
     directions: int = checked(whole, default=1, static=True)
     moreau: float | None = checked(constant, default=None)
-    privacy: Privacy | None = checked(privacy_or_none, default=None)
+    privacy: Privacy | None = checked(a_promise, default=None)
 
     solves = (TwoStage,)
     of_theorem: ClassVar[dict[str, Any]] = {"solver": vi.Projection()}

@@ -23,7 +23,7 @@ from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO, Project
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower, with_constants
 from fedrzo.methods.private import private_steps, record_by_record
-from fedrzo.privacy.privacy import Privacy, privacy_or_none
+from fedrzo.privacy.privacy import Privacy, a_promise
 from fedrzo.problems.bilevel import Bilevel
 from fedrzo.problems.curvature import StepConstants, lower_level
 from fedrzo.problems.lower_level import WithLowerLoss
@@ -96,7 +96,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     directions: int = checked(whole, default=1, static=True)
     moreau: float | None = checked(constant, default=None)
     envelope: bool = static(default=False)
-    privacy: Privacy | None = checked(privacy_or_none, default=None)
+    privacy: Privacy | None = checked(a_promise, default=None)
 
     solves = (Bilevel,)
     knows_lower_error = True

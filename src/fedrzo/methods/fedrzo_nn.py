@@ -14,7 +14,7 @@ from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.methods.private import on_sphere, private_steps
-from fedrzo.privacy.privacy import Privacy, privacy_or_none
+from fedrzo.privacy.privacy import Privacy, a_promise
 from fedrzo.support.numbers import constant, whole
 
 
@@ -46,7 +46,7 @@ class FedRZOnn(FedRZO):
     communication: str = checked(WAYS, default="vectors", static=True)
     oracle: str = checked(ORACLES, default=VALUES, static=True)
     moreau: float | None = checked(constant, default=None)
-    privacy: Privacy | None = checked(privacy_or_none, default=None)
+    privacy: Privacy | None = checked(a_promise, default=None)
 
     def round(self, federation: Federation, state: State, r: Any) -> State:
         """Algorithm 1, lines 2-10."""

@@ -19,6 +19,8 @@ from fedrzo.support.keys import written_out
 
 Slopes = Callable[[jax.Array], jax.Array]
 AT_A_TIME = 1024  # records whose slopes are found together, at most
+DRAWS = 4  # normal numbers that the noise is made of
+GRID = 1024  # steps of the grid that noisy sums are rounded to, in one standard deviation of their noise
 SHARE = 0.1  # of a record's squared length, which tells whether its slopes are shorter than the clip
 TARGET = 0.5  # of records shorter than the clip
 RATE = 0.5  # by which the clip's logarithm follows the difference from the target, in each release
@@ -46,7 +48,7 @@ def release(
 
     def contributions(rows: jax.Array) -> jax.Array:
         found = slopes(rows)
-        length, inside = _lengths(found), None
+        length = _lengths(found)
         scaled = found * (math.sqrt(1 - share) / jnp.maximum(length, clip))[:, None]
         scaled = jnp.where(jnp.isfinite(length)[:, None], scaled, 0)  # a record whose slope is no number says nothing
         if not privacy.adaptive:
@@ -57,12 +59,23 @@ def release(
     total = _poisson_sum(client, known, sampling, batch_size, contributions, count + privacy.adaptive)
     expected = known.expected[client.id].astype(total.dtype)
     deviation = known.noise[client.id].astype(total.dtype)
-    mean = (total + deviation * jax.random.normal(noise, total.shape, total.dtype)) / expected
+    mean = _noisy(noise, total, deviation) / expected
     found = clip * mean[:count] / math.sqrt(1 - share)
     if not privacy.adaptive:
         return found, clip
     shorter = jnp.clip((1 + mean[count] / math.sqrt(share)) / 2, 0, 1)
     return found, clip * jnp.exp(RATE * (TARGET - shorter))
+
+
+def _noisy(key: jax.Array, total: jax.Array, deviation: jax.Array) -> jax.Array:
+    """Add Gaussian noise, and round to a grid that does not depend on what it was added to.
+
+    A single float32 draw is one of 2^23 numbers, and so is its sum with a number: who knows all records but one could tell
+    which sums are possible. Several draws fill the gaps, and the grid, a thousandth of the noise, leaves the same numbers to all.
+    """
+    drawn = jax.random.normal(key, (DRAWS, *total.shape), total.dtype).sum(axis=0) / math.sqrt(DRAWS)
+    grid = deviation / GRID
+    return jnp.where(grid > 0, grid * jnp.round((total + deviation * drawn) / jnp.where(grid > 0, grid, 1)), total)
 
 
 def _own_key(client: Client, known: Calibrated, key: jax.Array) -> jax.Array:

@@ -129,7 +129,7 @@ def _unflatten(aux: tuple, children: tuple) -> Privacy:
 jax.tree_util.register_pytree_node(Privacy, _flatten, _unflatten)
 
 
-def privacy_or_none(value: Any, argument: str) -> Privacy:
+def a_promise(value: Any, argument: str) -> Privacy:
     """Return a `Privacy`, or say what was found in its place."""
     if not isinstance(value, Privacy):
         raise InputError(f"{argument}: found {value!r}; pass fz.Privacy(epsilon=2.0, ...)")

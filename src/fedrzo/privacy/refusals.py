@@ -59,6 +59,11 @@ def _check_lower(privacy: Privacy, problem: Problem) -> None:
 def _check_singles(problem: Problem, smoothing: float) -> None:
     """Refuse a loss that cannot be asked for one record, or that is no mean over records; by records that are made up."""
     level = problem.stated[0]
+    if getattr(level.loss, "vectorized", False):
+        raise InputError(
+            "privacy: found a vectorized black box, which gets many records in one call, so that one could change what others "
+            "add; pass fz.blackbox(fn)"
+        )
     level = level._replace(data=made_up(level.data))
     try:
         with problem.precision():
@@ -71,8 +76,8 @@ def _check_singles(problem: Problem, smoothing: float) -> None:
         ) from None
     if found is not None and found.moves and found.apart >= CLEAR:
         raise InputError(
-            "privacy: the loss mixes the records of a batch, so that one of them changes what others add; it has to be the mean "
-            f"of its records' own losses ({found.text})"
+            f"privacy: the loss of a batch has to be the mean of its records' own losses, since they are asked for one by one: "
+            f"{found.text}"
         )
 
 

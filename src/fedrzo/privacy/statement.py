@@ -7,15 +7,17 @@ from typing import Any
 
 def statement(facts: Mapping[str, Any]) -> str:
     """Say what a run promised and what it did not, from the plain values that its result keeps."""
-    spent, delta, clip = facts["epsilon"], facts["delta"], facts["clip"]
+    spent, delta, clip = min(facts["epsilon"], 1e9), facts["delta"], facts["clip"]
     bound = "a bound that was found privately on the way" if isinstance(clip, str) else f"{clip:g}"
+    shown = math.ceil(1e4 * spent) / 1e4  # never less than it is
     promise = (
-        f"Each record of each client is protected by ({spent:.4g}, {delta:g})-differential privacy against everybody but its own "
+        f"Each record of each client is protected by ({shown:g}, {delta:g})-differential privacy against everybody but its own "
         "client, the server and the other clients included: whether any one record was there or not makes nothing that left the "
-        f"client more likely by a factor of more than {math.exp(min(spent, 700)):.4g}, but for a probability of {delta:g}."
+        f"client more likely by a factor of more than {math.exp(min(shown, 700)):.4g}, but for a probability of {delta:g}."
     )
+    nothing = "NO RECORD IS PROTECTED: there was so little noise that no epsilon can be promised."
     parts = [
-        promise if math.isfinite(spent) else "NO RECORD IS PROTECTED: there was so little noise that no epsilon can be promised.",
+        promise if math.isfinite(facts["epsilon"]) else nothing,
         f"Within {facts['rounds']} rounds a client made at most {facts['releases']} releases. Each is the sum of its records' "
         f"slopes, each clipped to {bound}, over a random sample that has each record with probability {_range(facts['rates'])}, "
         f"plus Gaussian noise of {_range(facts['noises'])} times that bound. They were composed by privacy-loss distributions "
@@ -23,7 +25,8 @@ def statement(facts: Mapping[str, Any]) -> str:
         f"Not covered: how many records clients have ({_range(facts['records'])}) and what they weigh; their sets, and "
         "projections onto them; values that go with all batches of a client; a test batch; how long clients take to answer; "
         "whatever else is computed from the same records; and records that belong together, such as several of one person. The "
-        "noise is made of floating-point numbers, whose rounding no proof accounts for.",
+        "noise is made of floating-point numbers, and rounded to a grid that does not depend on the records; what rounding "
+        "in the sums themselves may tell, no proof accounts for.",
     ]
     if facts["public_lower_data"]:
         parts.append("The lower level's data were declared public.")

@@ -18,7 +18,7 @@ from fedrzo import sets
 from fedrzo.data.arrays import check_numbers
 from fedrzo.data.client_data import CLIENTS_AT_A_TIME
 from fedrzo.errors import InputError
-from fedrzo.problems.black_box import telling
+from fedrzo.problems.black_box import forgiving, telling
 from fedrzo.problems.captures import notice
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, check_scale, client_weights, flat_set, flat_start, set_family
 from fedrzo.problems.monitor import mean_loss
@@ -133,7 +133,8 @@ class Problem(Questions):
         do not find any more, such as a global that has changed, are not used again.
         """
         notice(self.functions)
-        with telling(), jax.enable_x64(bool(self.dtype == np.float64 or jax.config.read("jax_enable_x64"))):
+        quiet = forgiving() if self.hidden else contextlib.nullcontext()
+        with telling(), quiet, jax.enable_x64(bool(self.dtype == np.float64 or jax.config.read("jax_enable_x64"))):
             yield
 
     def pair(self, x: jax.Array, v: jax.Array, batch: PyTree) -> jax.Array:

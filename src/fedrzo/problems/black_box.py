@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,7 @@ from fedrzo.errors import BlackboxError
 from fedrzo.support.arguments import check_function
 
 FAILURES: list[tuple[str, Exception]] = []  # of black boxes, that have not been told yet
+FORGIVING = [0]  # how many runs are under way whose records are private; callbacks come in threads of their own
 COUNTING = threading.Lock()  # callbacks may come in several threads
 NO_LOSS = "USMmc"  # NumPy's text, dates and complex numbers, some of which it would turn into real numbers if asked to
 
@@ -38,6 +40,7 @@ class Blackbox:
         self.fn = fn
         self.name = getattr(fn, "__name__", "fn")  # how the user calls the function
         self.vectorized = vectorized  # whether one call receives all points
+        self.logged = False  # whether an error has been written to this process's log
         self.calls = 0  # how often `fn` was called in this process: by steps, by monitoring, by what looks at a problem before
 
     def __call__(self, *arguments: Any) -> jax.Array:
@@ -45,6 +48,16 @@ class Blackbox:
         ask = jax.custom_jvp(self._loss)
         ask.defjvp(self._no_gradient)  # as numbers pass in words, JAX would else take it for a constant
         return ask(*arguments)
+
+    def log(self, error: Exception) -> None:
+        """Write the first error to standard error, where nobody else may see it."""
+        if not self.logged:
+            self.logged = True
+            print(
+                f"blackbox: {self.name} raised {type(error).__name__}: {error}; it counts as no number",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _loss(self, *arguments: Any) -> jax.Array:
         *points, batch = arguments
@@ -121,6 +134,16 @@ def telling() -> Iterator[None]:
         log.disabled = disabled
 
 
+@contextlib.contextmanager
+def forgiving() -> Iterator[None]:
+    """Take an error of a black box for a loss that is not a number: that a record made it fail must not be seen from outside."""
+    FORGIVING[0] += 1
+    try:
+        yield
+    finally:
+        FORGIVING[0] -= 1
+
+
 def _to_words(leaf: jax.Array) -> jax.Array:
     """Pass 64-bit numbers as pairs of 32-bit words: callbacks run in threads where JAX would cut them to 32 bits."""
     return jax.lax.bitcast_convert_type(leaf, jnp.uint32) if leaf.dtype.itemsize == 8 else leaf
@@ -145,8 +168,12 @@ class Host:
         try:
             value = self._points(leaves, size) if self.box.vectorized else self._value(self._cut(leaves, size))
         except Exception as error:
-            FAILURES.append((self.box.name, error))
-            raise
+            if FORGIVING[0]:
+                self.box.log(error)
+                value = np.full(lead, np.nan, self.dtype)
+            else:
+                FAILURES.append((self.box.name, error))
+                raise
         answer = np.ascontiguousarray(value.reshape(lead)).view(np.uint32)
         return answer.reshape(*lead, 2) if self.dtype.itemsize == 8 else answer.reshape(lead)
 

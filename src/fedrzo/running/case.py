@@ -19,7 +19,7 @@ from fedrzo.problems import captures
 from fedrzo.problems.base import Problem
 from fedrzo.results.result import Tuning
 from fedrzo.running.loggers import Row
-from fedrzo.running.private import PrivacyPlan, hides, plan_privacy
+from fedrzo.running.private import PrivacyPlan, hides, plan_privacy, without_losses
 from fedrzo.support.arguments import check_row_function, kind
 from fedrzo.support.pytrees import fingerprint
 
@@ -76,9 +76,13 @@ class Case:
         self.plans = plan_privacy(self.methods, self.problem, self.rounds, keys, size, engine, noises)
         if hides(self.methods):
             self.problem = self.problem.hiding()
+            if self.stop is not None and not isinstance(self.stop, StopRule):
+                self.stop = without_losses(self.stop)
         plan = self.plans[0]
         if len(self.methods) == 1 and plan is not None and (rounds := plan.rounds) < self.rounds:
             budget = plan.privacy.epsilon
+            if rounds == 0:
+                raise InputError(f"privacy: epsilon = {budget:g} does not allow a single round with this noise; use more of it")
             warn(f"privacy: epsilon = {budget:g} is spent after {rounds} of {self.rounds} rounds, where the run stops")
             self.rounds, self.plans = rounds, [plan.until(rounds)]
 

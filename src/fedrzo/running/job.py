@@ -179,6 +179,8 @@ class Job:
                 row |= self.watch.columns(look.round, self.session.states()[0].x)
             history.append(row)
         self.whole = look.round == self.session.round
+        if self.log and self.whole and self.case.plans[0] is not None:
+            self.store()  # before anybody sees what was paid for
         for sink in self.log:
             sink(self.histories[0].last)
         if not self.single or look.round == 0:
@@ -240,6 +242,8 @@ class Job:
         losses = end_losses(self.session, self.histories, points, feasible)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             spec = self.case.spec(i, engine, self.session.round) | ({"events": events} if events else {})
+            if "privacy" in spec and self.session.tells_epsilon:
+                spec["privacy"]["epsilon"] = self.histories[i].last["epsilon"]
             worse = None if problem.coupled else worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
             self.doubts = self._doubts(i, state.x)
             found.append(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import jax
@@ -40,14 +40,16 @@ class PrivacyPlan:
     ) -> Self:  # fmt: skip
         """Find the noise for a run of so many rounds, with so many clients in each.
 
-        `sizes` are those of the clients where they differ from what this process has, as in a deployment; `noises` are theirs
-        where they are known; `only` one client is planned for where a node does it by itself.
+        `sizes` are those of the clients where they differ from what this process has, as in a deployment, where rates are told
+        apart however many there are; `noises` are theirs where they are known; `only` one client is planned for where a node
+        does it by itself.
         """
         data: Any = problem.data
         privacy, records = method.privacy, np.asarray(data.sizes if sizes is None else sizes)
         expected = records if method.batch_size == FULL else np.minimum(records, int(method.batch_size))
         rates = expected / records
-        levels = rates if len(set(rates)) <= CLASSES else np.minimum(1.0, 2.0 ** (np.ceil(8 * np.log2(rates)) / 8))
+        few = len(set(rates)) <= CLASSES or sizes is not None
+        levels = rates if few else np.minimum(1.0, 2.0 ** (np.ceil(8 * np.log2(rates)) / 8))
         known = [privacy.noise or 0.0] * len(rates) if noises is None else noises  # zero where it is to be found
         found, classes = np.unique(np.stack([levels, known], axis=1), axis=0, return_inverse=True)
         classes = classes.reshape(-1) if only is None else np.where(np.arange(len(rates)) == only, 0, -1)
@@ -122,6 +124,9 @@ def _counts(
     """Return how many releases a client of each class has made after each round, at most: those who took part in most rounds."""
     lengths = [int(at(method.local_steps, np.int32(r))) for r in range(rounds)] if callable(method.local_steps) else None
     steps = np.asarray(lengths if lengths is not None else [int(method.local_steps)] * rounds, np.int64)
+    if (steps < 1).any():
+        r = int(np.argmax(steps < 1))
+        raise InputError(f"local_steps: its value in round {r} is {steps[r]}; it must return a whole number of at least 1")
     if size is None or size == len(classes):
         return np.repeat(np.concatenate([[0], np.cumsum(steps)])[:, None], kinds, axis=1)
     taking_part = _cohorts(problem, key, rounds, size)
@@ -165,17 +170,20 @@ def plan_privacy(
         if _promise(method) is None:
             found.append(None)
             continue
-        sizes, own = _filled(getattr(engine, "sizes", None)), _filled(getattr(engine, "noises", None))
+        sizes, own, deltas = (_said(engine, name) for name in ("samples", "noise", "delta"))
         plan = PrivacyPlan.of(method, problem, rounds, key, size, sizes, kept if own is None else own)
+        if deltas is not None:
+            plan = dataclasses.replace(plan, privacy=dataclasses.replace(plan.privacy, delta=max(deltas)))
         plan.warn_of_noise()
         found.append(plan)
     return found
 
 
-def _filled(said: Sequence[Any] | None) -> list[Any] | None:
-    """Return what clients said, with another's in place of those who did not come: they will keep their own ledgers."""
-    known = [] if said is None else [value for value in said if value is not None]
-    return [known[0] if value is None else value for value in said] if said is not None and known else None
+def _said(engine: Any, name: str) -> list[Any] | None:
+    """Return what clients elsewhere said of themselves, with another's in place of those who did not come; None if nobody did."""
+    found = [said.get(name) for said in getattr(engine, "said", ())]
+    known = [value for value in found if value is not None]
+    return [known[0] if value is None else value for value in found] if known else None
 
 
 def _promise(method: Any) -> Privacy | None:
@@ -185,6 +193,18 @@ def _promise(method: Any) -> Privacy | None:
 def hides(methods: Sequence[Any]) -> bool:
     """Tell whether nobody may look at the records, as no run is said to be a simulation."""
     return any((promise := _promise(method)) is not None and not promise.simulation for method in methods)
+
+
+def without_losses(stop: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a user's function of a row that says so where it asks for a column which private runs do not have."""
+
+    def asked(row: Any) -> bool:
+        try:
+            return stop(row)
+        except KeyError as missing:
+            raise InputError(f"stop: it asks for the column {missing}, which a private run does not have") from None
+
+    return asked
 
 
 def _rounded_up(count: int, per_octave: int) -> int:

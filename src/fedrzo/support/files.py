@@ -32,6 +32,11 @@ def write_file(path: Path, content: bytes) -> None:
         os.umask(mask := os.umask(0o077))  # what new files are denied can only be read by setting it
         os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone; a result is as readable as any other
         os.replace(name, path)
+        folder = os.open(path.parent, os.O_RDONLY)  # so that the new name, too, outlives a power cut
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         raise InputError(f"cannot write {path} ({error.strerror}); nothing was changed there") from None
     finally:

@@ -3,7 +3,7 @@
 Each node has its own data and nobody else's, so what the history shows is asked of the nodes too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +35,7 @@ class FlowerSession(MessageSession):
     """A run in progress; what clients remember stays on their nodes."""
 
     data_at_hand = False
+    tells_epsilon = True  # by the nodes' own ledgers
     # Nodes can go back to the beginning of their present round, not further: a server must not fall behind more than that.
     stores_every_round = True
 
@@ -127,16 +128,15 @@ class Flower(Engine):
     Args:
         post: brings messages to the nodes.
         rules: what is refused, how long is waited, how many may be missing.
-        sizes: how many records each client said it has; None where one did not say.
-        noises: by how much noise each client said it protects them; likewise.
+        said: what each client said of itself: `samples`, and `noise` and `delta` where it promises privacy; nothing where it
+            did not come.
     """
 
     name = "flower"
     data_at_hand = False
 
     def __init__(
-        self, post: Post | None = None, rules: Rules | None = None, sizes: Sequence[int | None] | None = None,
-        noises: Sequence[float | None] | None = None,
+        self, post: Post | None = None, rules: Rules | None = None, said: Sequence[Mapping[str, Any]] = ()
     ) -> None:  # fmt: skip
         if post is None:
             raise InputError(
@@ -145,7 +145,7 @@ class Flower(Engine):
             )
         self.post = post
         self.rules = rules
-        self.sizes, self.noises = sizes, noises
+        self.said = said
 
     def start(
         self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None
