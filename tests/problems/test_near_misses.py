@@ -22,5 +22,5 @@ def test_a_result_is_no_point():
 
 
 def test_a_spec_is_a_toml_file():
-    with pytest.raises(fz.InputError, match=r"spec: found 'x\.json'; a spec is a TOML file"):
+    with pytest.raises(fz.InputError, match=r"spec: found 'x\.json'; write a TOML file"):
         Spec.read("x.json")

@@ -149,7 +149,7 @@ def _text(source: str) -> str:
             raise InputError(f"spec: {source} is a Python file; use `fedrzo solve {source}`")
         if source not in built_in() and Path(source).suffix:
             raise InputError(
-                f"spec: found {source!r}; a spec is a TOML file, FILE.toml, or one of {', '.join(sorted(built_in()))}"
+                f"spec: found {source!r}; write a TOML file, FILE.toml, or use {', '.join(sorted(built_in()))}"
             )
         if source not in built_in():
             raise InputError(f"spec: found {source!r}{nearest(source, built_in())}")
