@@ -58,6 +58,7 @@ from .results.sweep import Sweep as Sweep
 from .running import loggers as loggers
 from .running.run import run as run
 from .running.run import sweep as sweep
+from .solving import minimize as minimize
 from .solving import solve as solve
 
 __version__: str

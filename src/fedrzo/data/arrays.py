@@ -46,6 +46,8 @@ def check_clients(clients: Any) -> list[PyTree]:
 
 def check_numbers(value: Any, argument: str) -> np.ndarray:
     """Return an array of numbers, or say what was found in its place."""
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        raise InputError(f"{argument}: found a sparse {type(value).__name__}; pass a dense array: its .toarray()")
     array = np.asarray(value)
     if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.number):
         raise InputError(

@@ -19,6 +19,8 @@ def check_point(problem: Any, x: Any, argument: str) -> np.ndarray:
     """Return a point of a problem as a flat vector, or say what is wrong with either."""
     if not isinstance(problem, Problem):
         raise InputError(f"problem: found {type(problem).__name__}; pass fz.Nonsmooth(...) or another problem")
+    if hasattr(x, "x_feasible"):
+        raise InputError(f"{argument}: found a {type(x).__name__}; pass its point: result.x, or result.x_feasible")
     layout = problem.layout
     leaves, structure = jax.tree.flatten(x)
     shapes = tuple(np.shape(leaf) for leaf in leaves)

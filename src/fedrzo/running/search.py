@@ -1,6 +1,7 @@
 """The search behind `stepsize="auto"`: candidates on a geometric grid, run for more and more rounds; see `tuning`."""
 
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,8 +33,11 @@ JUDGED, PROBED, TRIED = range(3)  # streams of the search's key
 class Search:
     """The state of a search: what was tried so far, and what it cost. Stepsizes are numbered along the grid."""
 
-    def __init__(self, method: Any, problem: Problem, key: jax.Array, size: int | None, engine: Engine) -> None:
+    def __init__(
+        self, method: Any, problem: Problem, key: jax.Array, size: int | None, engine: Engine, progress: bool = False
+    ) -> None:
         self.method, self.problem, self.key, self.size = method, jax.device_put(problem), key, size
+        self.progress = progress
         self.engine = engine
         self.probe = LossProbe.of(method, problem)
         self.trials: list[Trial] = []
@@ -134,6 +138,10 @@ class Search:
         losses = [float(value) for value in values.reshape(len(numbers), keys).mean(axis=1)]
         self._charge(session.costs())
         self.trials += [Trial(self.stepsize(i), rounds, loss) for i, loss in zip(numbers, losses, strict=True)]
+        if self.progress:
+            shortest, longest = (self.stepsize(edge(numbers)) for edge in (min, max))
+            tried = f"{len(numbers)} from {shortest:.3g} to {longest:.3g} for {rounds} rounds"
+            print(f"stepsize: tried {tried}, loss {self.loss:.5g} to {min(losses):.5g}", file=sys.stderr, flush=True)
         return dict(zip(numbers, losses, strict=True))
 
     def _judge(self, session: Session, count: int) -> np.ndarray:

@@ -147,6 +147,8 @@ def _text(source: str) -> str:
     if not source.endswith(".toml"):
         if is_python(source):
             raise InputError(f"spec: {source} is a Python file; use `fedrzo solve {source}`")
+        if source not in built_in() and Path(source).suffix:
+            raise InputError(f"spec: found {source!r}; write a TOML file, FILE.toml, or use {', '.join(sorted(built_in()))}")
         if source not in built_in():
             raise InputError(f"spec: found {source!r}{nearest(source, built_in())}")
         return built_in()[source].read_text(encoding="utf-8")

@@ -58,14 +58,22 @@ def tunings(
     for method, key in zip(methods, case.keys, strict=True):
         tuning = None
         if is_auto(method):
-            tuning = tune(method, problem, key, case.rounds, case.clients_per_round, engine)
+            try:
+                tuning = tune(method, problem, key, case.rounds, case.clients_per_round, engine, progress)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    "stopped while a stepsize was searched for, before the first round; pass a number to go without a search"
+                ) from None
             if progress:
                 print(f"stepsize: {tuning.stepsize:.3g}, found in {len(tuning.trials)} trials", file=sys.stderr)
         found.append(tuning)
     return found
 
 
-def tune(method: Method, problem: Problem, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Engine) -> Tuning:
+def tune(
+    method: Method, problem: Problem, key: jax.Array, rounds: int, clients_per_round: int | None, engine: Engine,
+    progress: bool = False,
+) -> Tuning:  # fmt: skip
     """Search for the stepsize of a prepared method, for a run with that key, rounds, clients and engine."""
     if not engine.data_at_hand:
         raise InputError(
@@ -73,7 +81,7 @@ def tune(method: Method, problem: Problem, key: jax.Array, rounds: int, clients_
             "result.tuning.stepsize of a simulated run"
         )
     trials = engine if engine.side_by_side else Simulation()
-    search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, trials)
+    search = Search(method, problem, jax.random.fold_in(key, STREAM), clients_per_round, trials, progress)
     theory = search.start(max(rounds, 1))
     stages, best, gains = horizons(rounds), 0, []
     for i, h in enumerate(stages):

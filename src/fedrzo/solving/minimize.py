@@ -1,0 +1,117 @@
+"""`minimize`: one function, no federation, with the habits of `scipy.optimize.minimize`."""
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.optimize import Bounds, OptimizeResult
+
+from fedrzo import sets
+from fedrzo.data.client_data import ClientData
+from fedrzo.errors import InputError
+from fedrzo.problems.black_box import blackbox
+from fedrzo.problems.nonsmooth import Nonsmooth
+from fedrzo.solving.solve import solve
+from fedrzo.support.arguments import check_function, checked_signature
+
+NOTHING = np.zeros((1, 1))  # the one sample of the one client there is
+
+
+@checked_signature(seed="key")
+def minimize(
+    fun: Callable[..., Any],
+    x0: Any,
+    args: tuple = (),
+    bounds: Any = None,
+    seconds: float = 10.0,
+    key: int = 0,
+    progress: bool | None = None,
+) -> OptimizeResult:
+    """Minimise one function, smooth or not, convex or not, with or without a gradient, within a time limit.
+
+    It is `fz.solve` for those who have no federation. Where JAX can trace the function it is compiled, and its gradients are used
+    where they are right; else it is called from Python, as it is.
+
+    Args:
+        fun: `fun(x, *args) -> number`.
+        x0: where to start, a vector, or an array of any shape.
+        args: what else the function gets.
+        bounds: a pair (low, high) for each entry of x, None for no bound; or `scipy.optimize.Bounds`.
+        seconds: the time limit; it includes compilation.
+        key: a seed. Equal seeds give equal runs as far as they go.
+        progress: as for `fz.run`.
+
+    Returns:
+        A `scipy.optimize.OptimizeResult` with `x` (within the bounds), `fun` (its value there), `nfev` and `njev` (values and
+        gradients that were asked for), `success` (whether a certificate bounds the gradient, or time was left), `message`, and
+        `result`, what `fz.solve` returned.
+    """
+    check_function(fun, "fun")
+    if not isinstance(args, tuple):
+        raise InputError(f"args: found {type(args).__name__}; pass a tuple, such as args=(2.0,)")
+    start = _start(x0)
+    constraint = None if bounds is None else _box(bounds, start)
+    traced = _is_traced(fun, start, args)
+
+    def loss(x: Any, batch: Any) -> Any:
+        return fun(x, *args)
+
+    problem = Nonsmooth(loss if traced else blackbox(loss), ClientData([NOTHING]), start, constraint, name=_name(fun))
+    found = solve(problem, seconds, key, progress=progress)
+    last, x = found.history.last, np.asarray(found.x_feasible)
+    message = "; ".join(found.notes)
+    return OptimizeResult(
+        x=x, fun=found.loss_feasible, nfev=int(last["evaluations"]), njev=int(last["gradients"]), nit=int(last["round"]),
+        success=not message.endswith("more seconds would help"), message=message, result=found,
+    )  # fmt: skip
+
+
+def _start(x0: Any) -> np.ndarray:
+    try:
+        start = np.asarray(x0, float)
+    except (TypeError, ValueError):
+        raise InputError(f"x0: found {type(x0).__name__}; pass an array of numbers") from None
+    if not np.isfinite(start).all():
+        raise InputError("x0: found a number that is not finite; start where the function is defined")
+    return start
+
+
+def _box(bounds: Any, start: np.ndarray) -> sets.Box:
+    """Read bounds as scipy does."""
+    if isinstance(bounds, Bounds):
+        low, high = bounds.lb, bounds.ub
+    else:
+        try:
+            pairs = [(low, high) for low, high in bounds]
+        except (TypeError, ValueError):
+            raise InputError("bounds: pass a pair (low, high) for each entry of x0, such as [(0, 1), (0, None)]") from None
+        if len(pairs) != start.size:
+            raise InputError(f"bounds: found {len(pairs)} pairs for an x0 of {start.size} entries; pass one for each")
+        low, high = (np.array([_edge(pair[side], side) for pair in pairs]).reshape(start.shape) for side in (0, 1))
+    low, high = (np.broadcast_to(np.asarray(edge, float), start.shape) for edge in (low, high))
+    if (low > high).any():
+        raise InputError(f"bounds: found a low above its high, at entry {int(np.argmax((low > high).ravel()))}; swap them")
+    return sets.Box(low, high)
+
+
+def _edge(value: Any, side: int) -> float:
+    if value is None:
+        return np.inf if side else -np.inf
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or np.isnan(value):
+        raise InputError(f"bounds: found {value!r}; pass numbers, or None for no bound")
+    return float(value)
+
+
+def _is_traced(fun: Callable, start: np.ndarray, args: tuple) -> bool:
+    """Tell whether JAX can trace a function; what is wrong with one that it cannot, its first call from Python will say."""
+    try:
+        jax.eval_shape(lambda x: fun(x, *args), jax.ShapeDtypeStruct(start.shape, start.dtype))
+    except Exception:
+        return False
+    return True
+
+
+def _name(fun: Callable) -> str:
+    return getattr(fun, "__name__", type(fun).__name__)
