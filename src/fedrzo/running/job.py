@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Look, Session
-from fedrzo.errors import CheckpointError, DivergedError, InputError
+from fedrzo.errors import DivergedError, InputError
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
 from fedrzo.running.case import Case, StopRule, Watch
-from fedrzo.running.checkpoint import ANEW, Checkpoint
+from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.running.health import Runaway, broken, end_losses, failure, far_outside, inaccurate_end, unsolved, worse_end
 from fedrzo.running.interrupt import Interrupt
 from fedrzo.running.loggers import Row, Sink
@@ -44,6 +44,7 @@ class Job:
         self.stored = -math.inf
         self.round_seconds: list[float] = []  # of what was run at a time, for each of its rounds
         self.at_once = 1  # rounds that are run at a time
+        self.told = self.interrupted = False  # whether the user's `stop` said to end, or Ctrl-C did
         self.whole = False  # whether session and histories belong together, so that they can be stored
 
     @property
@@ -59,7 +60,7 @@ class Job:
     def resume(self, stored: Checkpoint, folder: Path) -> None:
         """Go on from the checkpoint of a folder."""
         stored.check(self.case.identity, self.session.store(), folder)
-        self._check_first_row(stored.histories, folder)
+        stored.check_start(self.session.look().metrics, folder)
         if stored.round > self.case.rounds:
             raise InputError(f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many")
         self.session.restore(stored.arrays, stored.round)
@@ -73,29 +74,20 @@ class Job:
             self.watch.restore(self.histories[0].last)
         self.before, self.stored = stored.seconds, stored.seconds
 
-    def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
-        """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
-        looked = self.session.look().metrics.items()
-        for name, values in ((name, values) for name, values in looked if name != "epsilon"):  # nodes have spent some since
-            for history, value in zip(histories, values, strict=True):
-                if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
-                    raise CheckpointError(
-                        f"checkpoint: {folder} holds a run that starts at {name} = {history[name][0]:.6g}, this one starts at "
-                        f"{value:.6g}: the loss differs; {ANEW}"
-                    )
-
     def go(self, progress: bool) -> None:
         """Run to the end, until `stop` says so, or until Ctrl-C: a KeyboardInterrupt that says how to go on."""
         with Bar(self.case.rounds, self.session.round, progress) as bar:
             try:
                 with Interrupt(bar.tell) as interrupt:
                     self._rounds(bar, interrupt)
+                    self.interrupted = interrupt.asked
                     self.store()
             except KeyboardInterrupt:  # the second one, or one that was not left to us
+                self.interrupted = True
                 if self.whole:
                     self.store()
                 raise self._interrupted() from None
-        if interrupt.asked:
+        if self.interrupted:
             raise self._interrupted()
         if progress and self.session.hint and self.seconds > LONG_RUN:
             print(self.session.hint, file=sys.stderr)
@@ -117,6 +109,7 @@ class Job:
             self._some_rounds(interrupt)
             bar.show(self.session.round, self.histories[0].last)
             if stop is not None and not isinstance(stop, StopRule) and self._has_row and stop(self.histories[0].last):
+                self.told = True
                 break
         if not self._has_row:
             self._append_rows(self.session.look(), self.seconds)  # interrupted on the way; a resumed run drops it
@@ -203,6 +196,11 @@ class Job:
             found.append(method.doubt(self.session.problem, x, self.session.round))
         return [text for text in found if text is not None]
 
+    @property
+    def stopped(self) -> str:
+        """Why the run is where it is."""
+        return self.case.ending(self.session.round, self.watch, self.told, self.interrupted)
+
     def store(self) -> None:
         """Write a checkpoint, if one is wanted."""
         if self.folder is None:
@@ -213,7 +211,7 @@ class Job:
         noises = [None if plan is None else plan.noises.tolist() for plan in self.case.plans]
         Checkpoint(
             self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
-            self.session.notes() | ({"noises": noises} if any(noises) else {}),
+            self.session.notes() | ({"noises": noises} if any(noises) else {}), self.stopped,
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
 
@@ -242,6 +240,7 @@ class Job:
         losses = end_losses(self.session, self.histories, points, feasible)
         for i, (state, record) in enumerate(zip(states, records, strict=True)):
             spec = self.case.spec(i, engine, self.session.round) | ({"events": events} if events else {})
+            spec |= {"stopped": self.stopped} | ({} if self.watch is None else self.watch.spec)
             if "privacy" in spec and self.session.tells_epsilon:
                 spec["privacy"]["epsilon"] = self.histories[i].last["epsilon"]
             worse = None if problem.coupled else worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
