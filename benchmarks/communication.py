@@ -31,10 +31,10 @@ from fedrzo.compare.contest import (
 from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
-from fedrzo.results.figure import NAMES, bytes_unit, prepare, spent
+from fedrzo.results.figure import NAMES, prepare, spent
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
-from fedrzo.results.text import confidence_band
+from fedrzo.results.text import confidence_band, size
 from fedrzo.running.spec import slug
 from fedrzo.support.files import write_file
 from helpers import replay
@@ -228,10 +228,7 @@ def _later(history: History) -> History:
 
 
 def _size(count: int | None) -> str:
-    if count is None:
-        return "not reached"
-    factor, unit = bytes_unit(count)
-    return f"{count / factor:.4g} {unit}"
+    return "not reached" if count is None else size(count)
 
 
 if __name__ == "__main__":

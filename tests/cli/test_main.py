@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,7 +190,7 @@ def test_bad_usage_is_one_line(fails):
     assert "'--seeds'" in fails("run", "quadratic", "--seeds", "many")
 
 
-def test_an_interrupted_run_can_be_resumed(tmp_path):
+def test_an_interrupted_run_is_reported_and_can_be_resumed(tmp_path, capsys):
     code = (
         "import signal, sys; from fedrzo.cli.main import main; "
         "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main())"  # a background job ignores it
@@ -207,6 +208,9 @@ def test_an_interrupted_run_can_be_resumed(tmp_path):
     assert err.endswith(f"fedrzo: interrupted; go on with --resume --out {tmp_path}\n")
     done = Checkpoint.read(stored.parent).round
     assert done > 0
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    page = Path(json.loads(capsys.readouterr().out)["file"]).read_text()
+    assert f"interrupted by Ctrl-C after round {done} of 1000000; go on with --resume" in page
     again = ["run", "quadratic", "--quiet", "--rounds", str(done + 1), "--out", str(tmp_path), "--resume"]
     assert main(again) == 0
     rounds = list(fz.Result.load(tmp_path / "fedrzonn").history["round"])

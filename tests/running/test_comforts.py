@@ -189,7 +189,9 @@ def test_an_interrupted_sweep_has_a_sweep_so_far():
     assert after is signal.default_int_handler
     found = stopped.value.result
     assert [len(results) for results in found.results] == [2, 2]
-    assert 0 < found.results[0][0].history["round"][-1] < 100
+    first = found.results[0][0]
+    assert 0 < first.history["round"][-1] < 100
+    assert first.stopped == f"interrupted by Ctrl-C after round {first.history['round'][-1]} of 100"
 
 
 def in_terminal(code):

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from fedrzo.federation.protocol import Cost
+from fedrzo.results import text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,26 +87,28 @@ class Certificate:
         return plain | {"cost": self.cost._asdict(), "upper": self.upper}
 
     def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"  {name:9} {value}" for name, value in self._facts())])
+
+    def _repr_html_(self) -> str:
+        return text.table([self._title(), ""], self._facts())
+
+    def _title(self) -> str:
+        return f"Certificate at smoothing {self.smoothing:g}, from {self.directions} directions"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what is shown, by name."""
         percent = f"{100 * self.confidence:.4g} %"
         low, high = self.interval
-        lines = [
-            f"Certificate at smoothing {self.smoothing:g}, from {self.directions} directions",
-            f"  |grad|^2  {self.squared_norm:.4g}, {percent} interval [{low:.4g}, {high:.4g}]",
-            f"  |grad|    {self.norm:.4g}, {percent} interval [{self.norm_interval[0]:.4g}, {self.norm_interval[1]:.4g}]",
-            f"  distance  {_number(self.distance)} to all sets together, at most {max(self.distances):.4g} to one",
-            f"  meaning   {self.meaning}",
+        facts = [
+            ("|grad|^2", f"{self.squared_norm:.4g}, {percent} interval [{low:.4g}, {high:.4g}]"),
+            ("|grad|", f"{self.norm:.4g}, {percent} interval [{self.norm_interval[0]:.4g}, {self.norm_interval[1]:.4g}]"),
+            ("distance", f"{_number(self.distance)} to all sets together, at most {max(self.distances):.4g} to one"),
+            ("meaning", self.meaning),
         ]
         if (lower := self.lower) is not None:
-            lines.append(
-                f"  lower     residual {lower.residual:.2g}, |y - y(x)| <= {lower.error:.2g}, "
-                f"moves the gradient by at most {_number(lower.effect, 2)}"
-            )
-        cost = self.cost
-        lines.append(
-            f"  cost      {cost.evaluations} evaluations, {cost.gradients} gradients, {cost.upload_bytes} bytes up, "
-            f"{cost.download_bytes} bytes down"
-        )
-        return "\n".join([*lines, *(f"  note      {note}" for note in self.notes)])
+            effect = f"moves the gradient by at most {_number(lower.effect, 2)}"
+            facts.append(("lower", f"residual {lower.residual:.2g}, |y - y(x)| <= {lower.error:.2g}, {effect}"))
+        return [*facts, ("cost", text.costs(self.cost._asdict())), *(("note", note) for note in self.notes)]
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -84,6 +84,18 @@ class Watch:
         """Whether the last certificate's upper bound is as small as asked."""
         return self.last[RULE_PREFIX + "upper"] <= self.rule.epsilon
 
+    @property
+    def reason(self) -> str:
+        """What was certified."""
+        upper, wanted = self.last[RULE_PREFIX + "upper"], self.rule.epsilon
+        return f"|grad| <= {upper:.4g} at smoothing {self.smoothing:g}, asked for was {wanted:g}"
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The rule in plain values; `fedrzo.results.bounds` reads them."""
+        told = {name: float(getattr(self.rule, name)) for name in ("epsilon", "confidence")}
+        return {"certified": told | {"every": int(self.rule.every), "smoothing": self.smoothing}}
+
     def restore(self, row: dict[str, int | float]) -> None:
         """Go on from a stored row."""
         self.last = {name: row[name] for name in self.last}

@@ -15,22 +15,25 @@ if TYPE_CHECKING:
 def report(title: str, outcomes: dict[str, list[Result]], seeds: int | None, as_json: bool) -> None:
     """Print the results of some tasks, by label: a row for each, with the loss at the end and what it cost.
 
-    As JSON, a single task gives `{"history": {column: [...]}}`, several give `{"variants": [{"label", "history"}, ...]}`;
-    with seeds, `history` is a list of such histories.
+    As JSON, a single task gives `{"history": {column: [...]}, "stopped"}`, several give `{"variants": [{"label", "history",
+    "stopped"}, ...]}`; with seeds, `history` and `stopped` are lists, with an entry for each.
     """
     notes = _notes(outcomes)
     if not as_json:
         columns = _columns([result for results in outcomes.values() for result in results])
         rows = [[label, *(_cell(results, name) for name in columns)] for label, results in outcomes.items()]
         print_rows(title, [["", *columns.values()], *rows])
-        print(*notes, sep="\n", end="\n" * bool(notes))
+        _print_certificates(outcomes)
+        for line in [*_stopped(outcomes), *notes]:
+            print(line)
         return
     print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr)
     entries = []
     for label, results in outcomes.items():
-        histories = [result.history.to_dict() for result in results]
-        entries.append({"label": label, "history": histories[0] if seeds is None else histories})
-    print_json({"variants": entries} if len(entries) > 1 else {"history": entries[0]["history"]})
+        told: dict[str, list[Any]] = {"history": [result.history.to_dict() for result in results]}
+        told["stopped"] = [result.stopped for result in results]
+        entries.append({"label": label, **{name: values[0] if seeds is None else values for name, values in told.items()}})
+    print_json({"variants": entries} if len(entries) > 1 else {name: entries[0][name] for name in ("history", "stopped")})
 
 
 def show(as_json: bool, content: dict[str, Any], text: object) -> None:
@@ -79,6 +82,22 @@ def _notes(outcomes: dict[str, list[Result]]) -> list[str]:
     return [f"{f'{label}: ' * (len(outcomes) > 1)}{text}" for label, texts in notes.items() for text in texts]
 
 
+def _stopped(outcomes: dict[str, list[Result]]) -> list[str]:
+    """Return why the runs ended: one line where all of them have the same reason."""
+    said = dict.fromkeys((label, f"stopped: {result.stopped}") for label, results in outcomes.items() for result in results)
+    several = len({text for _, text in said}) > 1
+    return list(dict.fromkeys(f"{f'{label}: ' * several}{text}" for label, text in said))
+
+
+def _print_certificates(outcomes: dict[str, list[Result]]) -> None:
+    """Print the certificates of each run that made any."""
+    from fedrzo.results.bounds import rows
+
+    for label, result in ((label, result) for label, results in outcomes.items() for result in results):
+        if found := rows(result.history, result.spec):
+            print_rows("certificates" + f" of {label}" * (len(outcomes) > 1), found)
+
+
 def _finite(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
@@ -107,8 +126,7 @@ def _cell(results: list[Result], name: str) -> str:
     """Return what the seeds of a task ended with in one column."""
     import numpy as np
 
-    from fedrzo.results.figure import bytes_unit
-    from fedrzo.results.text import mean_and_half
+    from fedrzo.results.text import mean_and_half, size
 
     def end(result: Result) -> float:
         last = result.history.last
@@ -120,6 +138,5 @@ def _cell(results: list[Result], name: str) -> str:
         return mean_and_half(ends, 5)
     mean = float(ends.mean())
     if name == "bytes":
-        factor, unit = bytes_unit(mean)
-        return f"{mean / factor:.4g} {unit}"
+        return size(mean)
     return {"feasibility": f"{mean:.3g}", "seconds": f"{mean:.1f}"}.get(name, f"{mean:,.0f}")

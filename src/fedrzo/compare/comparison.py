@@ -17,8 +17,9 @@ from fedrzo.compare.contest import BUDGETS, FEASIBLE, TUNING, Contest, budgets_f
 from fedrzo.compare.options import Options
 from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
-from fedrzo.results.figure import BYTE_UNITS, NAMES, bytes_unit, prepare
+from fedrzo.results.figure import NAMES, prepare
 from fedrzo.results.history import History
+from fedrzo.results.text import BYTE_UNITS, bytes_unit
 from fedrzo.running.spec import slug
 from fedrzo.support.files import write_file
 
@@ -77,6 +78,7 @@ def run(options: Options) -> dict[str, Any]:
         "same": [{"name": name, "as": other} for name, other in SAME.items() if other in {e["name"] for e in entries}],
         "note": NOTE,
     }  # fmt: skip
+    found["remarks"] = remarks(found)
     if options.out is not None:
         save(found, contests, options.out)
     return found

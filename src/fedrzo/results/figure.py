@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrzo.errors import InputError, nearest
 from fedrzo.results.history import History
-from fedrzo.results.text import AT_FEASIBLE, confidence_band
+from fedrzo.results.text import AT_FEASIBLE, bytes_unit, confidence_band
 
 # After Okabe and Ito, told apart with any colour vision; yellow and sky blue are darkened, so that each has a contrast of
 # three to one on white. Seven colours and four styles repeat only after 28 curves.
@@ -37,7 +37,6 @@ FEW = 3  # runs: the interval of two is thirteen times as wide as they are apart
 DECADE = 10  # values that differ by less are read more easily on a linear axis
 EXPLODED = 1000  # times as high as the median curve gets: a curve that gets there has left the picture
 MANY = 6  # curves
-BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 INSTEAD = ("test_loss", "epsilon")  # what is drawn of runs whose losses nobody sees
 
 
@@ -163,12 +162,6 @@ def known_costs(groups: Mapping[str, Sequence[History]]) -> list[str]:
 def spent(history: History, cost: str) -> np.ndarray:
     """Return a cumulative cost of a run: rounds, bytes both ways, evaluations with a gradient worth three, or seconds."""
     return np.sum([count * history[name] for name, count in COLUMNS.get(cost, {cost: 1}).items()], axis=0)
-
-
-def bytes_unit(largest: float) -> tuple[float, str]:
-    """Return the factor and the name of the unit in which a number of bytes is read most easily."""
-    power = 0 if largest < 1 else min(int(math.log10(largest) // 3), len(BYTE_UNITS) - 1)
-    return 1000.0**power, BYTE_UNITS[power]
 
 
 def _check(groups: Mapping[str, Sequence[History]], against: Sequence[str]) -> None:

@@ -10,8 +10,6 @@ import numpy as np
 from fedrzo.errors import InputError, nearest
 from fedrzo.results import text
 
-EDGE = 5  # rows of a long history that are shown at either end
-
 
 class History:
     """Columns of equal length: `round`, the cumulative costs, `seconds`, then the problem's own metrics. Row 0 is the start."""
@@ -50,9 +48,7 @@ class History:
 
     def _repr_html_(self) -> str:
         rows = [[text.short(value) for value in row] for row in zip(*self._columns.values(), strict=True)]
-        if len(rows) > 2 * EDGE:
-            rows = [*rows[:EDGE], ["..." for _ in self], *rows[-EDGE:]]
-        return text.table(list(self), rows)
+        return text.table(list(self), text.elided(rows))
 
     @property
     def last(self) -> dict[str, int | float]:

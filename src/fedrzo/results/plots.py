@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.results.figure import SHOWN, Picture, Surface, bytes_unit, prepare
+from fedrzo.results.figure import SHOWN, Picture, Surface, prepare
 from fedrzo.results.history import History
+from fedrzo.results.text import bytes_unit
 from fedrzo.support.extras import require
 from fedrzo.support.files import write_file
 

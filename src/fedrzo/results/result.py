@@ -16,12 +16,14 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.privacy.statement import statement
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.results import plots, text
-from fedrzo.results.figure import bytes_unit
+from fedrzo.results.bounds import Bound, bounds, shown
 from fedrzo.results.history import History
-from fedrzo.support.columns import COLUMNS
+from fedrzo.support.columns import COLUMNS, RULE_PREFIX
 from fedrzo.support.extras import require
 from fedrzo.support.files import write_folder
 from fedrzo.support.pytrees import read_trees, write_trees
+
+TRIED, CHOSEN = ("stepsize", "rounds", "loss", ""), "<- chosen"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +56,32 @@ class Tuning:
         """Read what `to_dict` returned."""
         trials = tuple(Trial(*entry) for entry in plain["trials"])
         return cls(**{**plain, "trials": trials, "cost": Cost(**plain["cost"])})
+
+    def __repr__(self) -> str:
+        lines = text.aligned([list(TRIED), *self._rows()])
+        return "\n".join([f"Tuning: {self._summary()}", *(f"  {line}" for line in lines), f"  cost: {self._spent()}"])
+
+    def _repr_html_(self) -> str:
+        empty = [""] * (len(TRIED) - 2)
+        return text.table(TRIED, [*self._rows(), ["Tuning", self._summary(), *empty], ["cost", self._spent(), *empty]])
+
+    def _summary(self) -> str:
+        chosen = f"stepsize {self.stepsize:.4g} was chosen, the theory's is {self.theory:.4g}"
+        return f"{chosen}; the loss at x0 is {text.short(self.loss)}"
+
+    def _spent(self) -> str:
+        return text.costs(self.cost._asdict())
+
+    def _rows(self) -> list[list[str]]:
+        """Return a row for each trial, short ones first, and the answer marked: it may be none of them."""
+        trials = sorted(self.trials, key=lambda trial: (trial.rounds, trial.stepsize))
+        chosen = max((trial for trial in trials if trial.stepsize == self.stepsize), key=lambda t: t.rounds, default=None)
+        rows = [
+            [f"{trial.stepsize:.4g}", str(trial.rounds), text.short(trial.loss) if math.isfinite(trial.loss) else "lost",
+             CHOSEN * (trial is chosen)]
+            for trial in trials
+        ]  # fmt: skip
+        return rows if chosen is not None else [*rows, [f"{self.stepsize:.4g}", "the run", "", CHOSEN]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +121,16 @@ class Result:
         return Tuning.from_dict(self.spec["tuning"]) if "tuning" in self.spec else None
 
     @property
+    def stopped(self) -> str | None:
+        """Why the run ended, in one line; None of a result that an older version saved."""
+        return self.spec.get("stopped")
+
+    @property
+    def certificates(self) -> list[Bound]:
+        """What was certified on the way (`fedrzo.results.bounds.Bound`): by `stop=fz.certified(...)`, or by `fz.solve`."""
+        return bounds(self.history, self.spec)
+
+    @property
     def privacy(self) -> str | None:
         """What the run promises for each record, and what it does not, in one paragraph; None where it promises nothing."""
         return statement(self.spec["privacy"]) if "privacy" in self.spec else None
@@ -128,12 +166,12 @@ class Result:
 
     def __repr__(self) -> str:
         facts = _facts(self)
-        width = max(map(len, facts))
-        lines = [f"  {name:{width}}  {value}" for name, value in facts.items()]
+        width = max(len(name) for name, _ in facts)
+        lines = [f"  {name:{width}}  {value}" for name, value in facts]
         return "\n".join([f"Result of {self.spec.get('method', 'a run')}", *lines])
 
     def _repr_html_(self) -> str:
-        rows = [["method", str(self.spec.get("method", ""))], *map(list, _facts(self).items())]
+        rows = [["method", str(self.spec.get("method", ""))], *map(list, _facts(self))]
         return text.table(["Result", ""], rows)
 
     def to_frame(self) -> Any:
@@ -183,23 +221,24 @@ def constrained(results: Sequence[Result]) -> bool:
     )
 
 
-def _facts(result: Result) -> dict[str, str]:
+def _facts(result: Result) -> list[tuple[str, str]]:
+    """Return what is shown of a result, by name; several facts may have the same one."""
     facts = {"problem": str(result.spec["problem"])} if "problem" in result.spec else {}
     if len(result.history) == 0:
-        return {**facts, "history": "empty"}
+        return [*facts.items(), ("history", "empty")]
     last = result.history.last
     if "loss" in last:
         first = text.short(float(result.history["loss"][0]))
         facts["loss"] = f"{text.short(last['loss'])} after {last['round']} rounds, {first} at the start"
     if result.loss_feasible is not None and constrained([result]):
         facts[text.AT_FEASIBLE] = text.short(result.loss_feasible)
-    facts |= {name: text.short(value) for name, value in last.items() if name not in (*COLUMNS, "loss")}
-    sent = [f"{last[name] / (unit := bytes_unit(last[name]))[0]:.4g} {unit[1]}" for name in ("upload_bytes", "download_bytes")]
-    counts = [f"{last[name]:,} {word}" for name, word in text.NAMES.items() if last[name]]
-    facts["cost"] = ", ".join([f"{sent[0]} up, {sent[1]} down", *counts])
+    metrics = {name: value for name, value in last.items() if name not in (*COLUMNS, "loss") and not name.startswith(RULE_PREFIX)}
+    facts |= {name: text.short(value) for name, value in metrics.items()}
+    facts["cost"] = text.costs(last)
     compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""
     facts["seconds"] = f"{last['seconds']:.3g}{compiling}"
     if (promise := result.spec.get("privacy")) is not None:
         spent = f"({text.short(promise['epsilon'])}, {promise['delta']:g})-DP for each record"
         facts["privacy"] = f"{spent if math.isfinite(promise['epsilon']) else 'no record is protected'}; see result.privacy"
-    return facts | ({"note": "; ".join(result.notes)} if result.notes else {})
+    facts |= {} if result.stopped is None else {"stopped": result.stopped}
+    return [*facts.items(), *shown(result.history, result.spec), *(("note", note) for note in result.notes)]

@@ -29,11 +29,9 @@ class Sweep:
 
     def __repr__(self) -> str:
         names, rows = _ends(self)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
         counts = f"{len(rows)} settings with {len(self.results[0])} seeds each"
         title = f"Sweep of {counts}; {' and '.join(names)} at the end:"
-        return "\n".join([title, *(f"  {line.rstrip()}" for line in lines)])
+        return "\n".join([title, *(f"  {line}" for line in text.aligned(rows))])
 
     def _repr_html_(self) -> str:
         (loss, *others), rows = _ends(self)

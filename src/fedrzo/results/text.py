@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy import special
 
 NAMES = {"evaluations": "evaluations", "gradients": "gradients", "lower_rounds": "lower-level rounds",
          "lower_steps": "lower-level steps"}  # fmt: skip
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 AT_FEASIBLE = "loss at x_feasible"
 WORSE = "the end is worse than the start"  # what a note about it begins with
 
@@ -17,6 +18,24 @@ WORSE = "the end is worse than the start"  # what a note about it begins with
 def short(value: Any) -> str:
     """Return a number with as many digits as one reads, other values as they are."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """Return the factor and the name of the unit in which a number of bytes is read most easily."""
+    power = 0 if largest < 1 else min(int(math.log10(largest) // 3), len(BYTE_UNITS) - 1)
+    return 1000.0**power, BYTE_UNITS[power]
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in a unit that is read easily."""
+    factor, unit = bytes_unit(count)
+    return f"{count / factor:.4g} {unit}"
+
+
+def costs(spent: Mapping[str, Any]) -> str:
+    """Return what was spent, by the names of a history's columns, in one line."""
+    counts = [f"{spent[name]:,} {word}" for name, word in NAMES.items() if spent[name]]
+    return ", ".join([f"{size(spent['upload_bytes'])} up, {size(spent['download_bytes'])} down", *counts])
 
 
 def label(setting: dict[str, Any]) -> str:
@@ -32,6 +51,19 @@ def together(notes: Sequence[Sequence[str]]) -> list[str]:
     for text in (text for texts in notes for text in texts):
         found.setdefault(text.partition(":")[0], []).append(text)
     return [f"{len(texts)} of {len(notes)} runs: {texts[0]}" for texts in found.values()]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, with columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]  # none of no rows
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [line.rstrip() for line in lines]
+
+
+def elided(rows: Sequence[Sequence[str]], edge: int = 5) -> list[list[str]]:
+    """Return rows to read: of many, some at either end."""
+    shown = [list(row) for row in rows]
+    return [*shown[:edge], ["..."] * len(shown[0]), *shown[-edge:]] if len(shown) > 2 * edge else shown
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

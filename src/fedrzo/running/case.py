@@ -47,6 +47,7 @@ class Case:
     estimating: list[int] = dataclasses.field(default_factory=list)  # gradients that constants took; likewise
     every: int = 1  # rounds between two rows; likewise
     plans: list[PrivacyPlan | None] = dataclasses.field(default_factory=list)  # of each run's privacy; likewise
+    asked: int | None = None  # the rounds that were, where a privacy budget lasts for fewer
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -85,7 +86,7 @@ class Case:
             if rounds == 0:
                 raise InputError(f"privacy: epsilon = {budget:g} does not allow a single round with this noise; use more of it")
             warn(f"privacy: epsilon = {budget:g} is spent after {rounds} of {self.rounds} rounds, where the run stops")
-            self.rounds, self.plans = rounds, [plan.until(rounds)]
+            self.asked, self.rounds, self.plans = self.rounds, rounds, [plan.until(rounds)]
 
     def choose_rows(self, stored: dict[str, Any] | None) -> None:
         """Say how many rounds lie between two rows where the user did not: as in the stored part of the run, if there is one."""
@@ -129,6 +130,19 @@ class Case:
             **({} if plan is None else {"privacy": plan.to_dict(done)}),
         }
 
+    def ending(self, done: int, watch: Watch | None = None, told: bool = False, interrupted: bool = False) -> str:
+        """Return in one line why a run is where it is, after so many rounds; `told` is whether the user's `stop` said so."""
+        where = f"after round {done} of {self.asked or self.rounds}"
+        if watch is not None and watch.done:
+            return f"certified {where}: {watch.reason}"
+        if told:
+            return f"stop= returned True {where}"
+        if done < self.rounds:
+            return f"interrupted by Ctrl-C {where}" if interrupted else f"not finished, stored {where}"
+        if self.asked is not None and (plan := self.plans[0]) is not None:
+            return f"the privacy budget, epsilon = {plan.privacy.epsilon:g}, is spent {where}"
+        return f"all rounds are done: {self.rounds}"
+
 
 class Watch(Protocol):
     """A rule at work on one run. Its columns stand in the history beside those of the problem and the method."""
@@ -136,6 +150,14 @@ class Watch(Protocol):
     @property
     def done(self) -> bool:
         """Whether the run is to end."""
+
+    @property
+    def reason(self) -> str:
+        """Why, in a few words."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What the rule adds to the spec of a result, in plain values."""
 
     def columns(self, round: int, x: np.ndarray) -> Row:
         """Return the rule's columns of the row of a round."""

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +17,7 @@ ANEW = "use another folder, or delete it to start anew"
 
 
 class Checkpoint(NamedTuple):
-    """A stored run: which one, how far it is, its histories, what its engine keeps, and how its stepsizes were found."""
+    """A stored run: which one, how far it is and why, its histories, what its engine keeps, and how its stepsizes were found."""
 
     identity: dict[str, Any]
     round: int
@@ -25,6 +26,7 @@ class Checkpoint(NamedTuple):
     arrays: list[np.ndarray]
     tunings: list[dict[str, Any] | None]
     notes: dict[str, Any]
+    stopped: str  # why the run is where it is
 
     def write(self, folder: Path) -> None:
         """Store the checkpoint; the former one stays until this one is whole."""
@@ -48,7 +50,7 @@ class Checkpoint(NamedTuple):
             raise CheckpointError(
                 f"checkpoint: {path} is damaged ({type(error).__name__}); delete it to start anew, or restore a copy"
             ) from None
-        older = {"tunings": [None] * len(header["histories"]), "notes": {}}  # what an older version did not store
+        older = {"tunings": [None] * len(header["histories"]), "notes": {}, "stopped": ""}  # what an older version did not store
         return cls(**{**older, **header, "arrays": arrays})
 
     def check(self, identity: dict[str, Any], arrays: list[np.ndarray], folder: Path) -> None:
@@ -56,6 +58,16 @@ class Checkpoint(NamedTuple):
         self.check_identity(identity, folder)
         if [(a.shape, a.dtype) for a in self.arrays] != [(a.shape, a.dtype) for a in arrays]:
             raise CheckpointError(f"checkpoint: the arrays in {folder} do not fit this run; use another folder")
+
+    def check_start(self, seen: Mapping[str, np.ndarray], folder: Path) -> None:
+        """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
+        for name, values in ((name, values) for name, values in seen.items() if name != "epsilon"):  # nodes have spent some since
+            for history, value in zip(self.histories, values, strict=True):
+                if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
+                    raise CheckpointError(
+                        f"checkpoint: {folder} holds a run that starts at {name} = {history[name][0]:.6g}, this one starts at "
+                        f"{value:.6g}: the loss differs; {ANEW}"
+                    )
 
     def check_identity(self, identity: dict[str, Any], folder: Path) -> None:
         """Refuse to go on with other settings, data or keys."""

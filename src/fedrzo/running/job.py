@@ -2,21 +2,18 @@
 
 import dataclasses
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
-
 from fedrzo.engines.base import Look, Session
-from fedrzo.errors import CheckpointError, DivergedError, InputError
+from fedrzo.errors import DivergedError, InputError
 from fedrzo.results.history import History
-from fedrzo.results.result import Result
 from fedrzo.running.case import Case, StopRule, Watch
-from fedrzo.running.checkpoint import ANEW, Checkpoint
-from fedrzo.running.health import Runaway, broken, end_losses, failure, far_outside, inaccurate_end, unsolved, worse_end
+from fedrzo.running.checkpoint import Checkpoint
+from fedrzo.running.health import Runaway, failure, unsolved
 from fedrzo.running.interrupt import Interrupt
 from fedrzo.running.loggers import Row, Sink
 from fedrzo.running.progress import Bar
@@ -41,11 +38,11 @@ class Job:
     def __post_init__(self) -> None:
         self.histories = [History() for _ in self.case.methods]
         self.runaway = Runaway(self.session.problem.x0)
-        self.doubts: list[str] = []  # what speaks against the end of the run
         self.before = 0.0  # seconds of earlier sittings
         self.stored = -math.inf
         self.round_seconds: list[float] = []  # of what was run at a time, for each of its rounds
         self.at_once = 1  # rounds that are run at a time
+        self.told = self.interrupted = False  # whether the user's `stop` said to end, or Ctrl-C did
         self.whole = False  # whether session and histories belong together, so that they can be stored
 
     @property
@@ -58,10 +55,16 @@ class Job:
         """Seconds spent on this run, earlier sittings included."""
         return self.before + time.perf_counter() - self.began
 
+    @property
+    def compile_seconds(self) -> float:
+        """How long the first rounds took beyond later ones."""
+        first, *later = self.round_seconds or [0.0]
+        return max(0.0, first - statistics.median(later)) if later else first
+
     def resume(self, stored: Checkpoint, folder: Path) -> None:
         """Go on from the checkpoint of a folder."""
         stored.check(self.case.identity, self.session.store(), folder)
-        self._check_first_row(stored.histories, folder)
+        stored.check_start(self.session.look().metrics, folder)
         if stored.round > self.case.rounds:
             raise InputError(f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many")
         self.session.restore(stored.arrays, stored.round)
@@ -75,29 +78,20 @@ class Job:
             self.watch.restore(self.histories[0].last)
         self.before, self.stored = stored.seconds, stored.seconds
 
-    def _check_first_row(self, histories: list[dict[str, list]], folder: Path) -> None:
-        """Refuse to go on with another loss: no checkpoint can hold a function, but what it gives at x0 tells."""
-        looked = self.session.look().metrics.items()
-        for name, values in ((name, values) for name, values in looked if name != "epsilon"):  # nodes have spent some since
-            for history, value in zip(histories, values, strict=True):
-                if not np.isclose(history[name][0], value, rtol=1e-6, equal_nan=True):
-                    raise CheckpointError(
-                        f"checkpoint: {folder} holds a run that starts at {name} = {history[name][0]:.6g}, this one starts at "
-                        f"{value:.6g}: the loss differs; {ANEW}"
-                    )
-
     def go(self, progress: bool) -> None:
         """Run to the end, until `stop` says so, or until Ctrl-C: a KeyboardInterrupt that says how to go on."""
         with Bar(self.case.rounds, self.session.round, progress) as bar:
             try:
                 with Interrupt(bar.tell) as interrupt:
                     self._rounds(bar, interrupt)
+                    self.interrupted = interrupt.asked
                     self.store()
             except KeyboardInterrupt:  # the second one, or one that was not left to us
+                self.interrupted = True
                 if self.whole:
                     self.store()
                 raise self._interrupted() from None
-        if interrupt.asked:
+        if self.interrupted:
             raise self._interrupted()
         if progress and self.session.hint and self.seconds > LONG_RUN:
             print(self.session.hint, file=sys.stderr)
@@ -134,7 +128,8 @@ class Job:
         stop = self.case.stop
         if isinstance(stop, StopRule):
             return self.watch is not None and self.watch.done
-        return stop is not None and self._has_row and bool(stop(self.histories[0].last))
+        self.told = stop is not None and self._has_row and bool(stop(self.histories[0].last))
+        return self.told
 
     @property
     def _has_row(self) -> bool:
@@ -209,14 +204,10 @@ class Job:
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
         return DivergedError(f"{found}{kept}")
 
-    def _doubts(self, i: int, x: np.ndarray) -> list[str]:
-        """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
-        method, history = self.case.methods[i], self.histories[i]
-        outside = far_outside(method, history, self.case.problem.layout.scale)
-        found = [outside, inaccurate_end(method, history), broken(history)]
-        if self.single and self.session.data_at_hand and self.session.round > 0:
-            found.append(method.doubt(self.session.problem, x, self.session.round))
-        return [text for text in found if text is not None]
+    @property
+    def stopped(self) -> str:
+        """Why the run is where it is."""
+        return self.case.ending(self.session.round, self.watch, self.told, self.interrupted)
 
     def store(self) -> None:
         """Write a checkpoint, if one is wanted."""
@@ -228,7 +219,7 @@ class Job:
         noises = [None if plan is None else plan.noises.tolist() for plan in self.case.plans]
         Checkpoint(
             self.case.identity, self.session.round, self.seconds, histories, self.session.store(), found,
-            self.session.notes() | ({"noises": noises} if any(noises) else {}),
+            self.session.notes() | ({"noises": noises} if any(noises) else {}), self.stopped,
         ).write(self.folder)  # fmt: skip
         self.stored = self.seconds
 
@@ -244,26 +235,3 @@ class Job:
         kept = "the exception's `result` holds what was reached (at a prompt: sys.last_value.result)"
         kept = kept if self.whole else "nothing was kept"
         return KeyboardInterrupt(f"{where}; {kept}; pass checkpoint=FOLDER to go on later")
-
-    def results(self, engine: str) -> list[Result]:
-        """Return one result per run."""
-        problem, unravel = self.case.problem, self.case.problem.layout.unravel
-        events = [list(event) for event in self.session.events]
-        first, *later = self.round_seconds or [0.0]
-        compiling = max(0.0, first - float(np.median(later))) if later else first
-        states, records, found = self.session.states(), self.session.progress(), []
-        points = np.stack([state.x for state in states])
-        feasible, lower = np.asarray(problem.project(jnp.asarray(points))), self.session.lower_solutions(points)
-        losses = end_losses(self.session, self.histories, points, feasible)
-        for i, (state, record) in enumerate(zip(states, records, strict=True)):
-            spec = self.case.spec(i, engine, self.session.round) | ({"events": events} if events else {})
-            if "privacy" in spec and self.session.tells_epsilon:
-                spec["privacy"]["epsilon"] = self.histories[i].last["epsilon"]
-            worse = None if problem.coupled else worse_end(self.histories[i], losses[i], points.dtype, not problem.sets.free)
-            self.doubts = self._doubts(i, state.x)
-            found.append(
-                Result(unravel(state.x), unravel(feasible[i]), unravel(record.x_random), int(record.random_round),
-                       self.histories[i], spec, compiling, lower[i], losses[i], problem,
-                       tuple(filter(None, (worse, *self.doubts, problem.remark))))
-            )  # fmt: skip
-        return found

@@ -23,6 +23,7 @@ from fedrzo.results.result import Result
 from fedrzo.results.sweep import Sweep
 from fedrzo.running.case import Case, StopRule, tuned
 from fedrzo.running.checkpoint import Checkpoint, refuse_stored
+from fedrzo.running.ending import ending
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.job import Job
 from fedrzo.running.loggers import Row, Sink, logging
@@ -182,10 +183,10 @@ def _run(
                 with logging(log, methods[0], case.spec(0, engine.name), session.round):
                     job.go(shown)
             except KeyboardInterrupt as stopped:
-                stopped.result = pack(job.results(engine.name)) if job.whole else None  # type: ignore[attr-defined]
+                stopped.result = pack(ending(job, engine.name)[0]) if job.whole else None  # type: ignore[attr-defined]
                 raise
-            results = job.results(engine.name)
-            for doubt in job.doubts if job.single else ():  # of a sweep's runs, their results say so
+            results, doubts = ending(job, engine.name)
+            for doubt in doubts:
                 warn(doubt)
             return pack(results)
         finally:

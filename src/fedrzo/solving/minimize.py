@@ -13,7 +13,7 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.errors import InputError
 from fedrzo.problems.black_box import blackbox
 from fedrzo.problems.nonsmooth import Nonsmooth
-from fedrzo.solving.solve import solve
+from fedrzo.solving.solve import TIME_UP, solve
 from fedrzo.support.arguments import check_function, checked_signature
 
 NOTHING = np.zeros((1, 1))  # the one sample of the one client there is
@@ -45,7 +45,7 @@ def minimize(
 
     Returns:
         A `scipy.optimize.OptimizeResult` with `x` (within the bounds), `fun` (its value there), `nfev` and `njev` (values and
-        gradients that were asked for), `success` (whether a certificate bounds the gradient, or time was left), `message`, and
+        gradients that were asked for), `success` (whether it ended before the time limit), `message`, and
         `result`, what `fz.solve` returned.
     """
     check_function(fun, "fun")
@@ -61,10 +61,10 @@ def minimize(
     problem = Nonsmooth(loss if traced else blackbox(loss), ClientData([NOTHING]), start, constraint, name=_name(fun))
     found = solve(problem, seconds, key, progress=progress)
     last, x = found.history.last, np.asarray(found.x_feasible)
-    message = "; ".join(found.notes)
+    stopped = found.spec["stopped"]
     return OptimizeResult(
         x=x, fun=found.loss_feasible, nfev=int(last["evaluations"]), njev=int(last["gradients"]), nit=int(last["round"]),
-        success=not message.endswith("more seconds would help"), message=message, result=found,
+        success=not stopped.startswith(TIME_UP), message="; ".join([stopped, *found.notes]), result=found,
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def _box(bounds: Any, start: np.ndarray) -> sets.Box:
 def _edge(value: Any, side: int) -> float:
     if value is None:
         return np.inf if side else -np.inf
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or np.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or np.isnan(float(value)):
         raise InputError(f"bounds: found {value!r}; pass numbers, or None for no bound")
     return float(value)
 

@@ -29,6 +29,7 @@ from fedrzo.support.arguments import checked_signature
 from fedrzo.support.numbers import constant
 
 ENOUGH = 1e-3  # of the certificate's bound at the start: what the one at the end should be at most
+TIME_UP = "the time limit was reached"
 SHARE = 0.95  # of the time limit; the rest is for the lower level's answer at the end
 Certificates = tuple[Certificate, Certificate]  # of the start, and of the best point
 
@@ -108,7 +109,13 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
         found = certified(search) if search.can_certify else None
         if found is not None:
             search.row(time.perf_counter() - began)
-        if (found is not None and enough(*found)) or search.late or (elsewhere and not search.gained):
+        if found is not None and enough(*found):
+            search.ended = "certified: the bound on the gradient has fallen to a thousandth"
+        elif search.late:
+            search.ended = TIME_UP
+        elif elsewhere and not search.gained:
+            search.ended = "another descent, from elsewhere, gained nothing more"
+        if search.ended:
             return found
         search.descend_again()
 
@@ -151,12 +158,13 @@ def _result(
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],
         "call": call(search),
+        "stopped": f"{'interrupted by Ctrl-C' if interrupted else search.ended}, after stage {search.stages}",
     }  # fmt: skip
     if setup.problem.layout.scale is not None:
         spec["scale"] = list(setup.problem.layout.scale)
     if certificates is not None:
         spec["certificate"] = {"at_start": certificates[0].upper, "at_end": certificates[1].upper,
-                               "smoothing": certificates[1].smoothing}  # fmt: skip
+                               "smoothing": certificates[1].smoothing, "confidence": certificates[1].confidence}  # fmt: skip
     remark = () if problem.remark is None else (problem.remark,)
     notes = (
         *_what_was_done(search),
@@ -199,25 +207,20 @@ def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
     problem, found = search.setup.problem, []
     if problem.coupled:
         found = [f"coupling constraints are broken by {short(search.best.violation)}, at a penalty of {short(problem.penalty)}"]
-    if certificates is None:
+    if certificates is None or (lower := certificates[1].lower) is None:
         return found
-    start, end = certificates
-    fallen = math.isfinite(end.upper) and 0 < start.upper < math.inf
-    share = f", {100 * end.upper / start.upper:.2g} % of what it is at the start" if fallen else ""
-    lower = "" if end.lower is None else f"; lower solutions within {short(end.lower.error)}"
-    return [*found, f"at smoothing {short(end.smoothing)} the gradient's norm is at most {short(end.upper)}{share}{lower}"]
+    return [*found, f"lower solutions are within {short(lower.error)}"]
 
 
 def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
     if interrupted:
-        some = "" if search.share == 1 else "; the loss is over some scenarios, by which points were compared"
-        return [f"it was interrupted{some}"]
+        return [] if search.share == 1 else ["the loss is over some scenarios, by which points were compared"]
     if not search.kept and search.exhausted:
         return ["the coupling constraints do not hold: no point may keep them, or start where they hold"]
     if search.setup.caveat:
         return [search.setup.caveat]
     if not search.exhausted:
-        return ["time was up: more seconds would help"]
+        return ["more seconds would help"]
     if certificates is None:
         late = "no time was left for a certificate: more seconds, or fz.certify"
         return [search.refused or late] if search.best.method is not None else []

@@ -54,6 +54,7 @@ class Search:
         self.cost, self.history, self.recent = self.setup.cost, History(), list[Point]()  # of the last stages, their ends
         self.slope = scales.slope  # of the loss, as the last stage has seen it
         self.raised = 0  # times that the penalty was
+        self.ended = ""  # why it is over
         self.refused = ""  # why there is no certificate
         self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
         self.share = judged_on(self.setup.problem) / samples_of(self.setup.problem)  # of all scenarios: what points are judged by

@@ -9,19 +9,20 @@ from fedrzo.errors import InputError
 from fedrzo.paper.record import FILE, Claim, Record, Setting, Table
 from fedrzo.paper.report import embed
 from fedrzo.paper.report.embed import count, number
+from fedrzo.paper.report.find import Found
 from fedrzo.running.spec import slug
 
 VERDICTS = {True: "hold", False: "fail", None: "open"}
 WORDS = {"hold": "holds", "fail": "does not hold", "open": "cannot tell"}
 
 
-def page(found: dict[Path, Record], claims: dict[str, int], checks: dict[str, int]) -> dict[str, Any]:
+def page(found: Found, claims: dict[str, int], checks: dict[str, int]) -> dict[str, Any]:
     """Return all that the page says."""
-    records = list(found.values())
+    records = list(found.records.values())
     figures, tables = (sum(len(getattr(record, part)) for record in records) for part in ("figures", "tables"))
     return {
         "title": f"fedrzo report: {', '.join(record.name for record in records)}",
-        "lead": f"{count(figures, 'figure')} and {count(tables, 'table')} from {count(len(found), 'experiment')}.",
+        "lead": f"{count(figures, 'figure')} and {count(tables, 'table')} from {count(len(records), 'experiment')}.",
         "claims_line": all_verdicts(claims, checks),
         "lists": [
             {"title": title, "own": own, "verdicts": [(kind, WORDS[kind], n) for kind, n in verdicts.items()]}
@@ -29,7 +30,8 @@ def page(found: dict[Path, Record], claims: dict[str, int], checks: dict[str, in
             if sum(verdicts.values())
         ],
         "quick": [record.name for record in records if record.quick],
-        "records": [_record(*item) for item in zip(records, found, _anchors(records), strict=True)],
+        "left_out": found.left_out,
+        "records": [_record(*item) for item in zip(records, found.records, _anchors(records), strict=True)],
         "environments": _environments(records),
     }
 

@@ -16,7 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.paper.record import Record
 from fedrzo.paper.report.content import VERDICTS, all_verdicts, page
 from fedrzo.paper.report.embed import count
-from fedrzo.paper.report.find import find
+from fedrzo.paper.report.find import Found, find
 from fedrzo.support.extras import require
 from fedrzo.support.files import check_writable, write_file
 
@@ -34,18 +34,20 @@ class Report:
     tables: int  # how many
     claims: dict[str, int]  # how many of the paper's claims `hold`, `fail`, or are `open` because the runs cannot tell
     checks: dict[str, int]  # the same of our own questions
+    left_out: list[str] = dataclasses.field(default_factory=list)  # what it does not show, and why
 
     def __str__(self) -> str:
         counts = f"{count(len(self.records), 'record')}, {count(self.figures, 'figure')}"
         verdicts = all_verdicts(self.claims, self.checks)
-        return f"{self.file} ({self.bytes / 1e6:.1f} MB): {counts}, {count(self.tables, 'table')}. {verdicts}"
+        written = f"{self.file} ({self.bytes / 1e6:.1f} MB): {counts}, {count(self.tables, 'table')}. {verdicts}"
+        return "\n".join([written, *(f"left out: {line}" for line in self.left_out)])
 
 
 def write(folder: str | Path, out: str | Path | None = None) -> Report:
     """Write the report, `report.html` in the folder unless `out` is given.
 
-    The folder holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Runs of `fedrzo run --out` that
-    have no record are shown as curves.
+    The folder holds `record.json`, or folders that do, as `fedrzo reproduce --out` writes them. Comparisons of `fedrzo compare
+    --out`, and runs of `fedrzo run --out` and checkpoints that have no record, are shown as curves.
     """
     found = find(Path(folder))
     path = Path(folder) / FILE if out is None else Path(out)
@@ -55,12 +57,14 @@ def write(folder: str | Path, out: str | Path | None = None) -> Report:
     check_writable(path.parent, "--out")
     text = render(found).encode()
     write_file(path, text)
-    figures, tables = (sum(len(getattr(record, part)) for record in found.values()) for part in ("figures", "tables"))
-    names = [record.name for record in found.values()]
-    return Report(path, len(text), names, figures, tables, *_verdicts(found.values()))
+    records = found.records.values()
+    figures, tables = (sum(len(getattr(record, part)) for record in records) for part in ("figures", "tables"))
+    names = [record.name for record in records]
+    claims, checks = _verdicts(records)
+    return Report(path, len(text), names, figures, tables, claims, checks, found.left_out)
 
 
-def render(found: dict[Path, Record]) -> str:
+def render(found: Found) -> str:
     """Return the page. Equal records give equal pages."""
     home = Path(__file__).parent
     engine = require("jinja2", "report")
@@ -70,7 +74,7 @@ def render(found: dict[Path, Record]) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     scripts = {"library": _library(), "code": (home / "page.js").read_text(encoding="utf-8")}
-    view: dict[str, Any] = page(found, *_verdicts(found.values()))
+    view: dict[str, Any] = page(found, *_verdicts(found.records.values()))
     style = (home / "page.css").read_text(encoding="utf-8")
     hashes = " ".join(_hash(script) for script in scripts.values())
     return templates.get_template("page.html").render(**view, **scripts, style=style, hashes=hashes)
