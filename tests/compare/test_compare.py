@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fedrzo import methods as registry
 from fedrzo import zoo
 from fedrzo.cli.main import main
 from fedrzo.compare import candidates, comparison
+from fedrzo.compare.comparison import table
 from fedrzo.compare.contest import Contest, read
 from fedrzo.results.history import History
 
@@ -116,6 +118,12 @@ def test_two_methods_compete_at_equal_cost(few, tmp_path, capsys):
     with (tmp_path / "table.csv").open() as file:
         assert [row[0] for row in csv.reader(file)] == ["", "FedAvg", "FedRZOnn"]
     assert {"figure.png", "figure.svg"} <= {path.name for path in tmp_path.iterdir()}
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["records"], told["figures"], told["tables"], told["left_out"]) == ([tmp_path.name], 1, 1, [])
+    page = Path(told["file"]).read_text()
+    assert f"fedrzo compare quadratic --seed 3 --seeds 5 --budget {budget}" in page
+    assert f"<td>{table(found)[1][2]}</td>" in page  # the loss of the best
 
 
 @pytest.mark.slow("tunes and runs every method")

@@ -31,9 +31,15 @@ constraint = [fz.sets.Box(-5.0, 5.0), fz.sets.Ball(0.0, 4.0), fz.sets.Box([-5.0,
 # Where to start: any pytree of floats. float64 here; a float32 x0 makes everything float32.
 problem = fz.Nonsmooth(loss, data, x0=np.zeros(2), constraint=constraint)
 
-# smoothing: how far from x the loss is asked. stepsize: shorten it if the loss does not fall.
-method = fz.FedRZOnn(stepsize=0.02, smoothing=0.02, local_steps=5, batch_size="full")
-rounds = 80
+
+def stepsize(r):
+    """Return the stepsize of round r: long steps get near, short ones settle. A plain number is fine, too."""
+    return 0.3 / (10 + r)
+
+
+# smoothing: how far from x the loss is asked. Shorten the steps if the loss does not fall.
+method = fz.FedRZOnn(stepsize, smoothing=0.02, local_steps=5, batch_size="full")
+rounds = 1000
 
 # The answer is known, so that you can see whether your changes keep it: the median (1, 1) of all points, cut off at 0.5 by the
-# last client's box. x = (1, 0.5), with a loss of 1.5444.
+# last client's box. x = (1, 0.5), with a loss of 1.5444. These rounds end within 0.01 of that x, and within 0.001 of that loss.

@@ -36,7 +36,7 @@ def _record(home: Path, found: dict[str, Any]) -> Record:
         paths = sorted((home / slug(name)).glob("seed-*.csv"), key=natural)
         if len(paths) != len(seeds):
             raise InputError(
-                f"report: {home / slug(name)} has {len(paths)} runs of {len(seeds)}; make it anew with fedrzo compare"
+                f"report: {home / slug(name)} has {len(paths)} runs of {len(seeds)}; make it anew with fedrzo compare --out"
             )
         groups[name] = [read_history(path) for path in paths]
     with (home / ROWS).open(newline="") as file:
