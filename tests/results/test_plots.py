@@ -223,3 +223,15 @@ def test_mistakes_are_named(groups, options, expected):
 )
 def test_bytes_are_read_in_their_unit(largest, unit):
     assert plots.bytes_unit(largest) == unit
+
+
+def test_a_search_is_drawn_as_a_step_not_as_a_slope():
+    """Until it has ended there is nothing but x0; the cost of it is spent by then."""
+    columns = {"round": [0, 0, 1, 2], "loss": [9.0, 4.0, 3.0, 2.0], "evaluations": [0, 50, 60, 70], "gradients": [0] * 4}
+    columns |= {"upload_bytes": [0, 5, 6, 7], "download_bytes": [0, 5, 6, 7]}
+    [curve] = picture.prepare({"auto": [History(columns)] * 2}).curves
+    assert list(curve.mean) == [9, 9, 4, 3, 2]
+    assert list(curve.costs["evaluations"]) == [0, 50, 50, 60, 70]
+    assert list(curve.costs["round"]) == [0, 0, 0, 1, 2]
+    [plain] = picture.prepare({"given": [History({**columns, "round": [0, 1, 2, 3]})]}).curves
+    assert list(plain.mean) == columns["loss"]
