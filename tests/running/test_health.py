@@ -16,7 +16,7 @@ from fedrzo.cli import output
 from fedrzo.compare.candidates import RATIO, Candidate
 from fedrzo.compare.contest import Contest
 from fedrzo.engines.simulation.engine import Simulation
-from fedrzo.paper.report.find import find
+from fedrzo.paper.report.find import Found, find
 from fedrzo.paper.report.page import render
 from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
@@ -201,7 +201,7 @@ def test_an_end_that_is_worse_than_the_start_is_said(worse, tmp_path):
     for shown in (repr(worse), repr(loaded)):
         assert re.search(f"\n  note +{re.escape(note)}$", shown)
     assert note in worse._repr_html_()
-    [record] = find(tmp_path / "run").values()
+    [record] = find(tmp_path / "run").records.values()
     assert record.notes == [f"run: {note}"]
 
 
@@ -214,14 +214,14 @@ def test_it_is_on_screen_and_in_the_report(worse, tmp_path, capsys):
     assert lines[-2:] == [f"A: {worse.notes[0]}", f"B: 2 of 3 runs: {worse.notes[0]}"]
     output.report("one", {"A": [worse]}, None, True)
     out, err = capsys.readouterr()
-    assert set(json.loads(out)) == {"history"}
+    assert set(json.loads(out)) == {"history", "stopped"}
     assert err == f"{worse.notes[0]}\n"
     assert "(2 of 3 worse than the start)" in repr(Sweep([{}], [several]))
     for i, result in enumerate(several):
         result.save(tmp_path / "b" / f"seed-{i}")
-    [record] = find(tmp_path).values()
+    [record] = find(tmp_path).records.values()
     assert record.notes == [f"b: 2 of 3 runs: {worse.notes[0]}"]
-    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render({tmp_path: dataclasses.replace(record, figures=[])})
+    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render(Found({tmp_path: dataclasses.replace(record, figures=[])}, []))
 
 
 def test_what_is_no_worse_is_not_said():
