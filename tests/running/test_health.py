@@ -16,7 +16,7 @@ from fedrzo.cli import output
 from fedrzo.compare.candidates import RATIO, Candidate
 from fedrzo.compare.contest import Contest
 from fedrzo.engines.simulation.engine import Simulation
-from fedrzo.paper.report.find import find
+from fedrzo.paper.report.find import Found, find
 from fedrzo.paper.report.page import render
 from fedrzo.results.history import History
 from fedrzo.results.sweep import Sweep
@@ -221,7 +221,7 @@ def test_it_is_on_screen_and_in_the_report(worse, tmp_path, capsys):
         result.save(tmp_path / "b" / f"seed-{i}")
     [record] = find(tmp_path).records.values()
     assert record.notes == [f"b: 2 of 3 runs: {worse.notes[0]}"]
-    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render({tmp_path: dataclasses.replace(record, figures=[])})
+    assert f"<p>b: 2 of 3 runs: {worse.notes[0]}</p>" in render(Found({tmp_path: dataclasses.replace(record, figures=[])}, []))
 
 
 def test_what_is_no_worse_is_not_said():

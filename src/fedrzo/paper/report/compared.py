@@ -22,7 +22,7 @@ def record(home: Path) -> Record:
     """Return a record of a comparison: its table, its curves, and what was equal for all methods."""
     try:
         return _record(home, json.loads((home / NUMBERS).read_text()))
-    except (KeyError, TypeError, ValueError) as error:
+    except (IndexError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         reason = f"not a whole comparison ({type(error).__name__}: {error})"
@@ -41,6 +41,8 @@ def _record(home: Path, found: dict[str, Any]) -> Record:
         groups[name] = [read_history(path) for path in paths]
     with (home / ROWS).open(newline="") as file:
         head, *rows = list(csv.reader(file))
+    remarked = any(row[-1] for row in rows)
+    table = [[*head[:-1], "remarks"], *rows] if remarked else [row[:-1] for row in (head, *rows)]
     settings = [
         Setting("evaluations", f"{budget['evaluations']:,.0f}", "the first budget; a gradient counts as three"),
         Setting("bytes", f"{budget['bytes']:,.0f}", "the second: what the methods' median sends meanwhile"),
@@ -52,7 +54,7 @@ def _record(home: Path, found: dict[str, Any]) -> Record:
     curves = Curves("Loss against its costs", groups, column, caption="Each method with its best stepsize.")
     return Record(
         home.resolve().name, f"Methods compared on {found['problem']}", f"fedrzo compare {found['problem']} {options}", settings,
-        [curves], [Table("At equal cost, best first", [[*head[:-1], head[-1] or "remarks"], *rows])], claims=[], seeds=seeds,
+        [curves], [Table("At equal cost, best first", table)], claims=[], seeds=seeds,
         seconds=sum(max(map(seconds, histories)) for histories in groups.values()), quick=False, environment={},
         notes=list(found.get("remarks", [found["note"]])),
     )  # fmt: skip
