@@ -217,7 +217,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
     return [
         *(f"{solver} is not in these results." for solver in absent),
         f"One run each with {found['gibibytes']:g} GiB; fz.solve has {found['seconds']:g} s, the others are stopped ({others}). "
-        f"{', '.join(found['versions'])}."
+        f"{', '.join(found['versions'])}.",
     ]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from helpers.results import STORED
 
 ORDER = (
-    "losses", "levels", "zo", "bilevel", "twostage", "cournot", "projections", "growth", "mpec", "gradients", "hypergradients",
-    "communication", "privacy", "theory", "coverage",
+    "losses", "levels", "peers", "zo", "bilevel", "twostage", "cournot", "projections", "growth", "mpec", "gradients",
+    "hypergradients", "communication", "privacy", "theory", "coverage",
 )  # fmt: skip
 FIGURES = {"gradients": "gradients.svg", "mpec": "mpec.png", "privacy": "privacy.png"}
 HEAD = """<!-- Made by `python benchmarks/page.py > docs/benchmarks.md` from benchmarks/results/*.json. -->
@@ -39,7 +39,9 @@ def stored() -> list[str]:
 
 def page() -> str:
     """Return the page."""
-    return "\n".join([HEAD, *(section(name) for name in stored())])
+    absent = [f"`benchmarks/{name}.py`" for name in ORDER if name not in stored()]
+    note = [f"Not stored yet, with numbers in the lab notes alone: {', '.join(absent)}.\n"] if absent else []
+    return "\n".join([HEAD, *note, *(section(name) for name in stored())])
 
 
 def section(name: str) -> str:
@@ -69,7 +71,8 @@ def markdown(rows: list[list[str]]) -> list[str]:
 def where(made: dict[str, Any]) -> str:
     """Return when, where and with what it was measured."""
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    load = f", load {made['load']:g}" if "load" in made else ""
+    rough = " (busy: times are too long, and their ratios rough)" if made.get("load", 0) > 2 * made.get("cores", 1) else ""
+    load = f", load {made['load']:g}{rough}" if "load" in made else ""
     return f"{made['date']}, {made['machine']}{load}; {versions}."
 
 

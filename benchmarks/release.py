@@ -28,6 +28,7 @@ HOMES = {"PYENV_ROOT": ("~/.pyenv", "versions/*/bin"), "UV_PYTHON_INSTALL_DIR": 
 SECRET = re.compile(r"(^|/)(\.env|\.netrc|\.pypirc|id_[a-z0-9]+|[^/]*\.(pem|key|p12|ledger\.json))$")
 KINDS = {"wheel": "*.whl", "sdist": "*.tar.gz"}
 FACTS = ("jax", "import", "installed")
+PIP = ("-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", "--only-binary=:all:")
 LARGEST = 1_000_000  # bytes of a file: data sets are larger
 WANTED = {
     "wheel": ("fedrzo/__init__.pyi", "fedrzo/py.typed", ".dist-info/licenses/LICENSE"),
@@ -122,7 +123,7 @@ def attempt(python: str, path: Path) -> dict[str, str]:
         own, script = str(home / "bin/python"), str(home / "bin/fedrzo")
         for command in (
             [python, "-m", "venv", str(home)],
-            [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", str(path)],
+            [own, *PIP, str(path)],
             [script, "--version"],
             [own, "-c", TRIED],
         ):

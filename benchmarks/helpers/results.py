@@ -38,6 +38,7 @@ def made(name: str) -> dict[str, Any]:
         "command": command(name, sys.argv),
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
+        "cores": cores(),
         "load": round(os.getloadavg()[1], 1),
         "versions": versions | {"python": platform.python_version()},
     }
