@@ -11,7 +11,7 @@ WORKERS ?= 2
 # Tests start many processes. Where this is set, as in many containers, each would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo report test coverage test-slow test-default test-flower examples notebooks docs lint types format dist check-dist clean
+.PHONY: help demo report test coverage test-slow test-default test-flower examples notebooks docs lint types format dist release-check clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -87,8 +87,8 @@ dist: $(READY) ## wheel and sdist, in dist/
 	rm -rf dist
 	$(BIN)/python -m build
 
-check-dist: dist ## the wheel in a clean environment without a compiler: a solve, its size and its import time
-	$(BIN)/python benchmarks/install.py dist/*.whl
+release-check: dist ## wheel and sdist: what they hold, and a solve in a clean environment of every Python that is there (ten minutes)
+	$(BIN)/python benchmarks/release.py dist
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) demo runs dist build site

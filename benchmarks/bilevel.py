@@ -30,7 +30,8 @@ from fedrzo.problems.bilevel import Bilevel
 from fedrzo.support.pytrees import replaced
 from fedrzo.zoo.bilevel import hyper_digits
 from helpers.command import check_fixed, main
-from helpers.timing import medians, save
+from helpers.results import save, standing
+from helpers.timing import medians
 
 PROBLEM = "hyper-parameter learning, 20 clients"
 SEEDS = 1
@@ -224,6 +225,12 @@ def remarks(found: dict[str, Any]) -> list[str]:
         f"from y = 0) and {errors['fedrzo']:.2g} (fedrzo, {EXACT_ROUNDS['fedrzo']} from the last y)."
     )
     return lines
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who wins, without the problem's own products."""
+    ratios = {f"same steps, {steps}": part["vs_plain_jax_without_products"] for steps, part in found["same_steps"].items()}
+    return standing(ratios | {"same accuracy": found["same_accuracy"]["vs_plain_jax"]}, "plain JAX")
 
 
 if __name__ == "__main__":

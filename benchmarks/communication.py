@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from fedrzo.running.spec import slug
 from fedrzo.support.files import write_file
 from helpers import replay
 from helpers.command import main
+from helpers.results import save
 
 PROBLEM = "relu-digits"
 SEEDS = 5
@@ -69,8 +69,9 @@ def run(options: Options) -> dict[str, Any]:
     }  # fmt: skip
     options.say("a network of CIFAR-10's shape")
     found["cifar"] = replay.cost(replay.made_up(), replay.QUICK_REPETITIONS if quick else replay.REPETITIONS)
+    save(found, options.out, "communication")
     if options.out is not None:
-        save(found, {name: [result.history for result in runs] for name, runs in results.items()}, options.out)
+        write(found, {name: [result.history for result in runs] for name, runs in results.items()}, options.out)
     return found
 
 
@@ -193,9 +194,8 @@ def remarks(found: dict[str, Any]) -> list[str]:
     return [*lines, *replay.remarks(found["cifar"])]
 
 
-def save(found: dict[str, Any], histories: dict[str, list[History]], out: Path) -> None:
-    """Write the numbers, the table, the histories and the figure."""
-    write_file(out / "communication.json", json.dumps(found, allow_nan=False, indent=1).encode())
+def write(found: dict[str, Any], histories: dict[str, list[History]], out: Path) -> None:
+    """Write the table, the histories and the figure."""
     buffer = io.StringIO(newline="")
     csv.writer(buffer).writerows([[cell.replace("\n", " ") for cell in row] for row in table(found)])
     write_file(out / "table.csv", buffer.getvalue().encode())
@@ -229,6 +229,16 @@ def _later(history: History) -> History:
 
 def _size(count: int | None) -> str:
     return "not reached" if count is None else size(count)
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who ends lowest, and who reaches the common loss with the fewest bytes."""
+    losses = {one["name"]: one["loss"] for one in found["methods"] if one["loss"] is not None}
+    sent = {one["name"]: one["bytes_to_target"] for one in found["methods"] if one["bytes_to_target"] is not None}
+    lowest, fewest = min(losses, key=lambda name: losses[name]), min(sent, key=lambda name: sent[name])
+    without = [name for name in sent if name != "FedAvg"]
+    least = min(without, key=lambda name: sent[name])
+    return f"{lowest} ends lowest, {fewest} sends the least until the common loss; of those without gradients {least} does."
 
 
 if __name__ == "__main__":

@@ -1,13 +1,10 @@
-"""The paper's game with 1,000 followers: the whole run against a plain NumPy loop, and how certified solves grow.
-
-    python benchmarks/cournot.py [--json]
+"""The paper's game with 1,000 followers against a plain NumPy loop: `python benchmarks/cournot.py`.
 
 The NumPy loop does the same client-steps (5 clients x 100 rounds x 20 local steps, each two projection solves); a sample of them
-is timed and scaled up, since all of them would take minutes.
+is timed and scaled up, since all of them would take minutes. Certified solves are timed for more followers.
 """
 
-import argparse
-import json
+import sys
 import time
 import warnings
 
@@ -17,7 +14,12 @@ import numpy as np
 
 import fedrzo as fz
 from fedrzo.zoo import cournot
+from helpers.command import check_fixed, main
+from helpers.results import save, standing
 
+PROBLEM = "Cournot's game, the paper's"
+SEEDS = 1
+SIZES = [1000, 4000, 16000, 64000]  # followers of certified solves
 FOLLOWERS, B, ROUNDS, STEPS, CLIENTS = 1000, 0.5, 100, 20, 5
 ALPHA, TAU = 1e-8, 80
 
@@ -66,27 +68,37 @@ def certified_seconds(followers, repetitions=5):
     return float(np.median(times))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    seconds, numpy_seconds = ours(), plain_numpy()
-    sizes = [1000, 4000, 16000, 64000]
-    solves = [certified_seconds(n) for n in sizes]
-    slope = float(np.polyfit(np.log(sizes), np.log(solves), 1)[0])
+def run(options):
+    """Measure the whole run, the sample of the loop, and certified solves."""
+    check_fixed(options, PROBLEM)
+    seconds, numpy_seconds = ours(), plain_numpy(5 if options.quick else 20)
+    solves = [certified_seconds(n) for n in SIZES]
     found = {
-        "seconds": seconds, "numpy_seconds": numpy_seconds, "vs_numpy": numpy_seconds / seconds,
-        "followers": sizes, "certified_seconds": solves, "slope": slope,
+        "problem": PROBLEM, "seconds": seconds, "numpy_seconds": numpy_seconds, "vs_numpy": numpy_seconds / seconds,
+        "followers": SIZES, "certified_seconds": solves, "slope": float(np.polyfit(np.log(SIZES), np.log(solves), 1)[0]),
     }  # fmt: skip
-    if options.json:
-        print(json.dumps(found))
-        return
-    print(f"1,000 followers, R = 100, H = 20: {seconds:.1f} s with compilation; plain NumPy {numpy_seconds:.0f} s "
-          f"({found['vs_numpy']:.1f} x)")  # fmt: skip
-    for n, solve in zip(sizes, solves, strict=True):
-        print(f"certified, 16 scenarios, {n:6,} followers: {1e3 * solve:.2f} ms")
-    print(f"log-log slope in followers: {slope:.2f}")
+    save(found, options.out, "cournot")
+    return found
+
+
+def table(found):
+    """Return rows to print."""
+    rows = [["", "fedrzo", "plain NumPy"]]
+    rows.append(["the whole run, compilation included", f"{found['seconds']:.1f} s", f"{found['numpy_seconds']:.0f} s"])
+    for n, solve in zip(found["followers"], found["certified_seconds"], strict=True):
+        rows.append([f"certified, 16 scenarios, {n:,} followers", f"{1e3 * solve:.2f} ms", ""])
+    return rows
+
+
+def remarks(found):
+    """Return what to know beside the table."""
+    return [f"{FOLLOWERS:,} followers, {ROUNDS} rounds, {STEPS} local steps. Log-log slope in followers: {found['slope']:.2f}."]
+
+
+def verdict(found):
+    """Say who wins."""
+    return standing({"the whole run": found["vs_numpy"]}, "plain NumPy")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.modules[__name__]))

@@ -1,22 +1,26 @@
-"""How often a certificate's interval holds the truth, at 95 %, 99 % and 99.9 %, and at which end it fails.
-
-    python benchmarks/coverage.py [--quick] [--json]
+"""How often a certificate's interval holds the truth, and at which end it fails: `python benchmarks/coverage.py`.
 
 Two-point estimates of a linear loss with a gradient of length one, plus a constant, as private sets add it, so that their mean
 has a chosen square: multiples of what 1,024 directions can resolve. They are drawn with NumPy, the interval is the library's.
-Each line says how often the interval covers, how often it lies too high, and how often too low: then the upper end, which a
+Each row says how often the interval covers, how often it lies too high, and how often too low: then the upper end, which a
 certificate is read for, is wrong. About five minutes on one core, half a minute with --quick.
 """
 
-import argparse
-import json
+from __future__ import annotations
+
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fedrzo.certificates.interval import BLOCKS, LEAST, estimate_square
+from fedrzo.compare.options import Options
+from helpers.command import check_fixed, main
+from helpers.results import save
 
+PROBLEM = "intervals of certificates"
+SEEDS = 1
 CONFIDENCES = (0.95, 0.99, 0.999)
 DIMENSIONS = (2, 5, 30)
 MULTIPLES = (0.0, 0.3, 1.0, 3.0, 30.0)
@@ -51,24 +55,41 @@ def measure(dim: int, multiple: float, repetitions: int) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="1,000 repetitions of each case in place of 10,000")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    options = parser.parse_args()
-    repetitions = 1000 if options.quick else 10_000
-    rows = []
+def run(options: Options) -> dict[str, Any]:
+    """Measure every case; `--quick` repeats each 1,000 times in place of 10,000."""
+    check_fixed(options, PROBLEM)
+    found: dict[str, Any] = {"problem": PROBLEM, "repetitions": 1000 if options.quick else 10_000, "rows": []}
     for dim in DIMENSIONS:
         for multiple in MULTIPLES:
-            found = measure(dim, multiple, repetitions)
-            rows += found
-            if not options.json:
-                cells = (f"{r['covered']:.2%} ({r['too_high']:.2%}, {r['too_low']:.2%})" for r in found)
-                print(f"n = {dim:<3} {multiple:>4g} x ", *cells, sep="  ", flush=True)
-    if options.json:
-        print(json.dumps({"repetitions": repetitions, "rows": rows}))
+            options.say(f"n = {dim}, {multiple:g} x")
+            found["rows"] += measure(dim, multiple, found["repetitions"])
+    save(found, options.out, "coverage")
+    return found
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """Return rows to print."""
+    shown = [["n", "squared norm", *(f"{confidence:.1%}: covered (too high, too low)" for confidence in CONFIDENCES)]]
+    for i in range(0, len(found["rows"]), len(CONFIDENCES)):
+        rows = found["rows"][i : i + len(CONFIDENCES)]
+        cells = (f"{r['covered']:.2%} ({r['too_high']:.2%}, {r['too_low']:.2%})" for r in rows)
+        shown.append([str(rows[0]["dim"]), f"{rows[0]['multiple']:g} x", *cells])
+    return shown
+
+
+def remarks(found: dict[str, Any]) -> list[str]:
+    """Return what to know beside the table."""
+    return [f"{found['repetitions']:,} repetitions; the squared norm is in multiples of what such a sample can resolve."]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say how far coverage is from what is promised."""
+    said = []
+    for confidence in CONFIDENCES:
+        covered = [row["covered"] for row in found["rows"] if row["confidence"] == confidence]
+        said.append(f"{confidence:.1%} intervals cover in {min(covered):.2%} to {max(covered):.2%}")
+    return f"No contest. {', '.join(said)} of all cases."
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.modules[__name__]))

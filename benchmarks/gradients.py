@@ -21,7 +21,7 @@ from fedrzo import zoo
 from fedrzo.compare.options import Options
 from fedrzo.results.text import mean_and_half
 from helpers.command import main
-from helpers.timing import save
+from helpers.results import save
 
 PROBLEM = "values and gradients"
 SEEDS = 5
@@ -195,6 +195,13 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 def remarks(found: dict[str, Any]) -> list[str]:
     """Return what the table does not say."""
     return [f"means over {found['seeds']} seeds, with 95 % intervals; both oracles with the best of three step sizes"]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say which oracle wins."""
+    ratios = [row["ratio"] for row in found["rows"]]
+    ahead = sum(ratio > 1 for ratio in ratios)
+    return f"Gradients win {ahead} of {len(ratios)} rows, by {min(ratios):.3g} to {max(ratios):.3g} times less."
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from fedrzo.errors import FedrzoError
 from helpers import growth_setting
 from helpers.command import check_fixed, main
 from helpers.growth_setting import CHUNK
-from helpers.timing import save
+from helpers.results import save
 
 PROBLEM = "a ReLU network, a chunk of clients at a time"
 SEEDS = 1
@@ -98,6 +98,12 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 def remarks(found: dict[str, Any]) -> list[str]:
     """Return what to know beside the table."""
     return [f"{found['chunk']} clients at a time. Peak memory includes the data, and Python with JAX (some 300 MiB)."]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say how time grows; there is nobody to compare with."""
+    slopes = ", ".join(f"{part['slope']:.2f} in {axis.replace('_', ' ')}" for axis, part in found["axes"].items())
+    return f"No contest. Slopes of time, where 1 is linear and 0 is flat: {slopes}."
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from fedrzo.errors import DivergedError
 from fedrzo.results.text import mean_and_half
 from fedrzo.zoo import bilevel
 from helpers.command import main
-from helpers.timing import save
+from helpers.results import save
 
 PROBLEM = "smooth bilevel problems without constraints"
 SEEDS = 5
@@ -145,6 +145,19 @@ def remarks(found: dict[str, Any]) -> list[str]:
     return [
         f"means over {found['seeds']} seeds, with 95 % intervals; full batches, five local steps, the best of nine step sizes"
     ]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who needs the fewest bytes on each problem, and how far behind the library's own method is."""
+    said = []
+    for name in dict.fromkeys(row["problem"] for row in found["rows"]):
+        spent = {
+            row["method"]: float(np.median(row["bytes"])) for row in found["rows"] if row["problem"] == name and row["bytes"]
+        }
+        best, ours = min(spent, key=lambda method: spent[method]), spent.get("FedRZObl, gradients", float("inf"))
+        behind = f"needs {ours / spent[best]:.1f} x its bytes" if np.isfinite(ours) else "does not get there"
+        said.append(f"On {name}, {best} wins" + (";" if best.startswith("FedRZObl") else f"; FedRZObl by gradients {behind};"))
+    return " ".join(said).rstrip(";") + "."
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from fedrzo.compare.options import Options
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.problems.two_stage import solve_once
 from helpers.command import main
-from helpers.timing import measured, medians, save
+from helpers.results import save, standing
+from helpers.timing import measured, medians
 from user_levels import BATCH, LOCAL, SMOOTHING, STEPSIZE, Plain, Row, rows
 
 PROBLEM = "lower levels that users write"
@@ -146,6 +147,15 @@ def remarks(found: dict[str, Any]) -> list[str]:
         f"Milliseconds a round on {found['device']}, plain JAX and fedrzo; the least ratios are {least['same_steps']:.2f} x at "
         f"the same steps and {least['same_accuracy']:.2f} x at the same accuracy."
     ]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who wins each question."""
+    said = []
+    for asked in ("same_steps", "same_accuracy"):
+        ratios = {f"{row['name']}, {row['lower']} below": row[asked]["ratio"] for row in found["rows"]}
+        said.append(f"{asked.replace('_', ' ').capitalize()}: {standing(ratios, 'plain JAX')}")
+    return " ".join(said)
 
 
 if __name__ == "__main__":

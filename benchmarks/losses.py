@@ -17,7 +17,8 @@ import numpy as np
 import fedrzo as fz
 from fedrzo.compare.options import Options
 from helpers.command import main
-from helpers.timing import measured, medians, save
+from helpers.results import save, standing
+from helpers.timing import measured, medians
 from plain_losses import SMOOTHING, STEPS, Plain, stepsize
 from user_losses import Row, rows
 
@@ -90,6 +91,12 @@ def remarks(found: dict[str, Any]) -> list[str]:
         f"Whole runs on {found['device']}, after compilation: the median ratio is {found['median']:.2f} x, the least "
         f"{found['least']:.2f} x."
     ]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who wins."""
+    ratios = {f"{row['name']}, n = {row['n']:,}, {row['clients']} clients": row["ratio"] for row in found["rows"]}
+    return standing(ratios, "plain JAX")
 
 
 if __name__ == "__main__":

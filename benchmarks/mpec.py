@@ -26,7 +26,7 @@ from fedrzo.support.cores import cores
 from helpers import mpec_answers, mpec_game
 from helpers.environments import Environment, PeerError
 from helpers.mpec_figure import NEAR, figure
-from helpers.timing import save
+from helpers.results import save
 
 GAMES = ("1x1", "10x100", "1000x1", "100x100", "1000x100", "100x1000", "1000x1000", "100x10000")
 PROBLEMS = (*mpec_answers.BEST, *GAMES)
@@ -195,6 +195,30 @@ def table(found: dict[str, Any]) -> list[list[str]]:
         )
         rows.append([row["problem"], row["solver"], took, near, *numbers, says])
     return rows
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who comes near the optimum first, problem by problem; who was alone there is said to be."""
+    wins: dict[str, list[str]] = {}
+    for name in dict.fromkeys(row["problem"] for row in found["rows"]):
+        near = {row["solver"]: row["near"] for row in found["rows"] if row["problem"] == name and row.get("near") is not None}
+        if near:
+            alone = " (alone)" if sum(row["problem"] == name for row in found["rows"]) == 1 else ""
+            wins.setdefault(min(near, key=lambda solver: near[solver]), []).append(name + alone)
+    said = "; ".join(f"{solver} on {', '.join(names)}" for solver, names in wins.items())
+    return f"First within {NEAR:g} of the optimum: {said}."
+
+
+def remarks(found: dict[str, Any]) -> list[str]:
+    """Return what to know beside the table."""
+    limits = found["limit"] if isinstance(found["limit"], dict) else {"all": found["limit"]}
+    others = ", ".join(f"{name}: {seconds:g} s" for name, seconds in limits.items())
+    absent = [solver for solver in SOLVERS if all(row["solver"] != solver for row in found["rows"])]
+    return [
+        *(f"{solver} is not in these results." for solver in absent),
+        f"One run each with {found['gibibytes']:g} GiB; fz.solve has {found['seconds']:g} s, the others are stopped ({others}). "
+        f"{', '.join(found['versions'])}.",
+    ]
 
 
 def main(args: list[str] | None = None) -> int:

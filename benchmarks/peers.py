@@ -21,7 +21,7 @@ import numpy as np
 from fedrzo.compare.options import Options
 from helpers.command import check_fixed, main
 from helpers.environments import Environment, PeerError, call
-from helpers.timing import save
+from helpers.results import save, standing
 
 PROBLEM = "FedAvg for least squares, 100 clients x 50 samples, d = 20, batch 10, 5 local steps"
 SEEDS = 1
@@ -211,6 +211,11 @@ def remarks(found: dict[str, Any]) -> list[str]:
         *(f"{name}: {', '.join(' '.join(pair) for pair in pairs)}" for name, pairs in versions.items()),
         *(f"{name} is missing: {why}" for name, why in found["missing"].items()),
     ]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who wins."""
+    return standing({name: found[f"vs_{name}"] for name in found["contestants"] if f"vs_{name}" in found}, "its peers")
 
 
 if __name__ == "__main__":

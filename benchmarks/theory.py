@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import sys
 from pathlib import Path
@@ -30,6 +29,7 @@ from helpers import scaling, traces
 from helpers.averaging import QUICK_RUNS, directions
 from helpers.command import main
 from helpers.moments import second_moments
+from helpers.results import save
 from helpers.theory_figure import figure, interval
 
 PROBLEM = "closed forms"
@@ -63,8 +63,10 @@ def run(options: Options) -> dict[str, Any]:
     options.say("directions")
     found["directions"] = directions([1, 16], QUICK_RUNS) if quick else directions(CLIENTS)
     found["claims"] = claims(found)
+    found = _plain(found)
+    save(found, options.out, "theory")
     if options.out is not None:
-        save(found, options.out)
+        write(found, options.out)
     return found
 
 
@@ -169,16 +171,22 @@ def remarks(found: dict[str, Any]) -> list[str]:
         )
     for name in ("clients", "dimension"):
         pairs = zip(found[name]["at"], found[name]["iterations"], strict=True)
-        lines.append(f"iterations to {found[name]['epsilon']:g} by {name}: " + ", ".join(f"{a}: {K:,.0f}" for a, K in pairs))
+        lines.append(f"iterations to {found[name]['epsilon']:g} by {name}: " + ", ".join(f"{a}: {_count(K)}" for a, K in pairs))
     return [
         *lines,
         "The prescribed step size grows as sqrt(m) and falls as n^(-3/4): slopes are those of prescribed runs.",
     ]
 
 
-def save(found: dict[str, Any], out: Path) -> None:
-    """Write the numbers, the table and the figure."""
-    write_file(out / "theory.json", json.dumps(_plain(found), allow_nan=False, indent=1).encode())
+def verdict(found: dict[str, Any]) -> str:
+    """Say which claims hold."""
+    not_held = [one["claim"] for one in found["claims"] if not one["holds"]]
+    said = f"{len(found['claims']) - len(not_held)} of {len(found['claims'])} of the paper's claims hold."
+    return said + (f" Not: {'; '.join(not_held)}." if not_held else "")
+
+
+def write(found: dict[str, Any], out: Path) -> None:
+    """Write the table and the figure."""
     buffer = io.StringIO(newline="")
     csv.writer(buffer).writerows(table(found))
     write_file(out / "table.csv", buffer.getvalue().encode())
@@ -193,6 +201,10 @@ def _plan(known: traces.Known, budget: int | None, epsilon: float | None = None)
         known.problem.clients, known.problem.dim, known.smoothing, known.lipschitz, dissimilarity=known.dissimilarity,
         gap=known.gap, budget=budget, epsilon=epsilon,
     )  # fmt: skip
+
+
+def _count(iterations: float | None) -> str:
+    return "not reached" if iterations is None else f"{iterations:,.0f}"
 
 
 def _cut_off(m: int, K: float) -> bool:

@@ -29,7 +29,8 @@ from fedrzo.methods import FedRZO2s
 from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.zoo.cournot import DEMAND, cournot
 from helpers.command import check_fixed, main
-from helpers.timing import medians, save, use_cores
+from helpers.results import save, standing
+from helpers.timing import medians, use_cores
 
 PROBLEM = "Cournot followers, 1,000 of them"
 SEEDS = 1
@@ -140,6 +141,16 @@ def remarks(found: dict[str, Any]) -> list[str]:
             apart = f"lower solutions differ by {part['difference']:.1g}; " if name == "same_steps" else ""
             lines.append(f"{name.replace('_', ' ')}, {clients} clients: {apart}losses after {LEARNT} rounds: {losses}.")
     return lines
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who wins."""
+    ratios = {
+        f"{asked.replace('_', ' ')}, {clients} clients": part["vs_plain_jax"]
+        for clients in map(str, CLIENTS)
+        for asked, part in found[clients].items()
+    }
+    return standing(ratios, "plain JAX")
 
 
 if __name__ == "__main__":

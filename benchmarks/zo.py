@@ -25,7 +25,8 @@ from fedrzo.methods import FedRZOnn
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.zoo.relu import Parameters, ReluLoss
 from helpers.command import check_fixed, main
-from helpers.timing import medians, save, use_cores
+from helpers.results import save, standing
+from helpers.timing import medians, use_cores
 
 PROBLEM = "a ReLU network of MNIST's shape"
 SEEDS = 1
@@ -121,6 +122,13 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 def remarks(found: dict[str, Any]) -> list[str]:
     """Return what to know beside the table."""
     return [f"Medians per client-step on {found['device']}, after compilation."]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Say who wins where the library sees the loss alone."""
+    names = {"numpy": "NumPy", "plain_jax": "plain JAX"}
+    ratios = {f"{names[r]}, B = {b}": found[f"vs_{r}_without_pair"][str(b)] for r in RULERS for b in BATCHES}
+    return standing(ratios, "both rulers")
 
 
 if __name__ == "__main__":

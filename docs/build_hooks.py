@@ -1,6 +1,6 @@
 """What the documentation takes from the repository while it is built, so that it cannot drift from it.
 
-* `index.md` is the README.
+* `index.md` is the README, `changelog.md` the changelog, `contributing.md` what contributors read.
 * A line ``Code: [`NAME`](../PATH)`` becomes the source of a function, method or class (`Class.method`), with its line numbers.
 * In a section with such a listing, `*that with the comment "line 7"*` becomes the line of that file with this comment, which is
   line 7 of the paper's algorithm.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 CODE = re.compile(r"^Code: \[`(\S+)`\]\(\.\./(\S+)\)$", re.M)
 LINE = re.compile(r'\*that with the comment "line (\d+)"\*')
 COMMANDS = "*`fedrzo --help` and `fedrzo COMMAND --help` say what stands here in the site that `make docs` builds.*"
@@ -29,8 +30,8 @@ logger = logging.getLogger("mkdocs.hooks")  # its warnings are errors in a stric
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill a page in, before it is turned into HTML."""
-    if page.file.src_uri == "index.md":
-        markdown = from_readme((ROOT / "README.md").read_text())
+    if page.file.src_uri in FROM_ROOT:
+        markdown = for_site((ROOT / FROM_ROOT[page.file.src_uri]).read_text())
     if COMMANDS in markdown:
         markdown = markdown.replace(COMMANDS, command_line())
     markdown = "".join(map(lines_beside, re.split(r"^(?=## )", markdown, flags=re.M)))
@@ -44,8 +45,10 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
     return output
 
 
-def from_readme(text: str) -> str:
-    """Return the README with its links into docs/ made relative to docs/."""
+def for_site(text: str) -> str:
+    """Return a page of the repository's root with its links made relative to docs/."""
+    for page, file in FROM_ROOT.items():
+        text = text.replace(f"]({file})", f"]({page})")
     return text.replace("](docs/", "](")
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,14 +12,7 @@ import numpy as np
 
 from fedrzo.compare.options import Options
 from fedrzo.support.cores import cores
-from fedrzo.support.files import write_file
 from helpers.command import check_fixed
-
-
-def save(found: dict[str, Any], out: str | Path | None, name: str) -> None:
-    """Write what was found, where a folder was given."""
-    if out is not None:
-        write_file(Path(out) / f"{name}.json", json.dumps(found, indent=1).encode())
 
 
 def measured(

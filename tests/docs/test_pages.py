@@ -85,12 +85,14 @@ def test_a_page_that_shows_a_method_shows_its_imports():
     assert shown in (ROOT / "examples" / "own_method.py").read_text()
 
 
-def test_links_of_the_readme_work_on_the_site():
-    text = build_hooks.from_readme((ROOT / "README.md").read_text())
-    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
-    assert "choose.md" in targets
-    for target in targets:
-        assert (DOCS / target).exists(), target
+@pytest.mark.parametrize("name", build_hooks.FROM_ROOT.values())
+def test_links_of_pages_from_the_root_work_there_and_on_the_site(name):
+    text = (ROOT / name).read_text()
+    for folder, page in ((ROOT, text), (DOCS, build_hooks.for_site(text))):
+        targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", page)]
+        assert targets
+        for target in targets:
+            assert (folder / target).exists(), target
 
 
 def test_every_public_name_is_in_the_reference():

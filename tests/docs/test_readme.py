@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+import fedrzo as fz
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -17,6 +20,13 @@ def test_example_prints_what_the_readme_says(capsys, tmp_path, monkeypatch):
     drawn, shown = (curves(path.read_text()) for path in (tmp_path / "example.svg", ROOT / "docs" / "figures" / "example.svg"))
     assert len(drawn) == 6  # three costs, two numbers of local steps
     np.testing.assert_allclose(drawn, shown, atol=0.01)
+
+
+@pytest.mark.slow("solves for up to half a minute")
+def test_one_function_is_minimised_as_the_readme_says(capsys):
+    code, printed = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.S)[1]
+    exec(compile(code, "README.md", "exec"), {"fz": fz})
+    assert capsys.readouterr().out == printed
 
 
 def curves(svg):
