@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from fedrzo.federation.protocol import Cost
+from fedrzo.results.figure import in_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Certificate:
         percent = f"{100 * self.confidence:.4g} %"
         low, high = self.interval
         lines = [
-            f"Certificate at smoothing {self.smoothing:g}, from {self.directions} directions",
+            f"Certificate at smoothing {self.smoothing:g}, from {self.directions:,} direction{'s' * (self.directions != 1)}",
             f"  |grad|^2  {self.squared_norm:.4g}, {percent} interval [{low:.4g}, {high:.4g}]",
             f"  |grad|    {self.norm:.4g}, {percent} interval [{self.norm_interval[0]:.4g}, {self.norm_interval[1]:.4g}]",
             f"  distance  {_number(self.distance)} to all sets together, at most {max(self.distances):.4g} to one",
@@ -102,8 +103,8 @@ class Certificate:
             )
         cost = self.cost
         lines.append(
-            f"  cost      {cost.evaluations} evaluations, {cost.gradients} gradients, {cost.upload_bytes} bytes up, "
-            f"{cost.download_bytes} bytes down"
+            f"  cost      {cost.evaluations:,} evaluations, {cost.gradients:,} gradients, {in_bytes(cost.upload_bytes)} up, "
+            f"{in_bytes(cost.download_bytes)} down"
         )
         return "\n".join([*lines, *(f"  note      {note}" for note in self.notes)])
 

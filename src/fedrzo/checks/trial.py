@@ -14,7 +14,7 @@ from fedrzo.errors import DivergedError
 from fedrzo.federation.protocol import Cost
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
-from fedrzo.results.figure import bytes_unit
+from fedrzo.results.figure import in_bytes
 from fedrzo.running.health import failure
 from fedrzo.running.private import calibrated, plan_privacy
 
@@ -94,9 +94,8 @@ def _prediction(tried: Tried, rounds: int, searched: bool) -> Finding:
     compiling = max(0.0, tried.first - tried.each)
     seconds = compiling + rounds * tried.each
     traffic = total.upload_bytes + total.download_bytes
-    factor, unit = bytes_unit(traffic)
     facts = {**total._asdict(), "exact": not rough, "seconds": seconds, "compile_seconds": compiling}
-    parts = [f"{_about(rough, 'upload_bytes', 'download_bytes')}{traffic / factor:.4g} {unit} up and down"]
+    parts = [f"{_about(rough, 'upload_bytes', 'download_bytes')}{in_bytes(traffic)} up and down"]
     for name, words in (("evaluations", "loss evaluations"), ("gradients", "gradients")):
         if getattr(total, name):
             parts.append(f"{_about(rough, name)}{getattr(total, name):,} {words}")

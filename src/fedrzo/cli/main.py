@@ -5,6 +5,7 @@ What needs JAX is imported inside the commands, so that `--help` and completion 
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
 import re
 import sys
@@ -20,6 +21,7 @@ from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
 from fedrzo.errors import FedrzoError, nearest
 from fedrzo.running.built_in import built_in
+from fedrzo.support.interrupt import insisting
 
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -40,7 +42,9 @@ def main(args: list[str] | None = None) -> int:
         programs.keep()
         programs.use_cores()
     arguments = sys.argv[1:] if args is None else args
-    return invoke(app, arguments or ["--help"], "fedrzo")
+    alone = args is None and arguments[:1] != ["deploy"]  # which has processes to end in order
+    with insisting("fedrzo") if alone else contextlib.nullcontext():
+        return invoke(app, arguments or ["--help"], "fedrzo")
 
 
 def invoke(commands: typer.Typer, args: list[str], program: str) -> int:

@@ -107,7 +107,7 @@ def _cell(results: list[Result], name: str) -> str:
     """Return what the seeds of a task ended with in one column."""
     import numpy as np
 
-    from fedrzo.results.figure import bytes_unit
+    from fedrzo.results.figure import in_bytes
     from fedrzo.results.text import mean_and_half
 
     def end(result: Result) -> float:
@@ -120,6 +120,5 @@ def _cell(results: list[Result], name: str) -> str:
         return mean_and_half(ends, 5)
     mean = float(ends.mean())
     if name == "bytes":
-        factor, unit = bytes_unit(mean)
-        return f"{mean / factor:.4g} {unit}"
+        return in_bytes(mean)
     return {"feasibility": f"{mean:.3g}", "seconds": f"{mean:.1f}"}.get(name, f"{mean:,.0f}")

@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,9 @@ from fedrzo.vi.spectrum import largest_eigenvalue
 
 DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
 POINTS = 3
+CURVED = "add a term such as 0.01 * jnp.sum(y**2), or bound y by a lower_constraint"
+POSITIVE = "fz.sets.Box(0.01, np.inf) where x is the weight of a penalty"
+AROUND = 3  # directions, and their opposites, in which it is asked whether a lower loss still bends upwards
 LARGEST, LEAST = 60, 200  # steps of power iteration for the largest and the least eigenvalue
 CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
 TINY = 1e-6  # a curvature that may be the rounding of a linear loss
@@ -104,6 +107,31 @@ def _refuse_wrong_sign(problem: WithLowerLoss, found: np.ndarray) -> None:
         )
 
 
+def bends_wrongly(problem: WithLowerLoss, x: np.ndarray, distance: float) -> str | None:
+    """Say that the mean lower loss is not strongly convex in y at a flat x, or so far around it; None where it is."""
+
+    def least(points: Iterable[np.ndarray]) -> float:
+        near, data = problem.start_below, problem.lower_data
+        return min(_overall(_at_points(_lower_extremes, problem.moved_to(point), data, near))[0] for point in points)
+
+    found = least([x, *points_around(x, distance, AROUND)])
+    if not found <= 0:
+        return None
+    mend = f"give a lower_domain of x on which it is, such as {POSITIVE}"
+    if least([np.asarray(problem.x0)]) <= 0:
+        mend = f"it is not at x0 either: {CURVED}"
+    at_x = np.array2string(x, precision=4, threshold=8)
+    what = "{}: not strongly {} in y".format(*problem.convexity)
+    return f"{what} within {distance:g} of x = {at_x} (measured modulus {found:.3g}), so that lower solves fail; {mend}"
+
+
+def points_around(x: np.ndarray, distance: float, directions: int) -> np.ndarray:
+    """Return points so far from x, along some directions and their opposites."""
+    noise = np.random.default_rng(0).normal(size=(directions, x.size))
+    steps = distance * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    return x + np.concatenate([steps, -steps]).astype(x.dtype)
+
+
 def client_smoothness(problem: Problem) -> float:
     """Return the largest smoothness of any one client's loss, estimated near x0: what a client's own steps must respect."""
     return _overall(_at_points(_client_extremes, problem, problem.data, problem.start))[1]
@@ -167,6 +195,7 @@ def _usable(modulus: float, smoothness: float, argument: str) -> tuple[float, fl
         warn(
             f"{argument}: not strongly convex on samples (measured modulus {modulus:.3g}, smoothness {smoothness:.3g}); "
             f"step sizes assume {FLOOR * smoothness:.3g}: give modulus and smoothness if you know them"
+            + (f"; else {CURVED}" if argument == "lower" else "")
         )
         modulus = FLOOR * smoothness
     return modulus, smoothness

@@ -171,6 +171,12 @@ def bytes_unit(largest: float) -> tuple[float, str]:
     return 1000.0**power, BYTE_UNITS[power]
 
 
+def in_bytes(count: float) -> str:
+    """Return a number of bytes to read: `1.2 MB`."""
+    factor, unit = bytes_unit(count)
+    return f"{count / factor:.4g} {unit}"
+
+
 def _check(groups: Mapping[str, Sequence[History]], against: Sequence[str]) -> None:
     if not groups or not all(groups.values()):
         raise InputError(f"groups: found {dict(groups)!r}; pass at least one history for each label")

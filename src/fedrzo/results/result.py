@@ -16,7 +16,7 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.privacy.statement import statement
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.results import plots, text
-from fedrzo.results.figure import bytes_unit
+from fedrzo.results.figure import in_bytes
 from fedrzo.results.history import History
 from fedrzo.support.columns import COLUMNS
 from fedrzo.support.extras import require
@@ -193,7 +193,7 @@ def _facts(result: Result) -> dict[str, str]:
     if result.loss_feasible is not None and constrained([result]):
         facts[text.AT_FEASIBLE] = text.short(result.loss_feasible)
     facts |= {name: text.short(value) for name, value in last.items() if name not in (*COLUMNS, "loss")}
-    sent = [f"{last[name] / (unit := bytes_unit(last[name]))[0]:.4g} {unit[1]}" for name in ("upload_bytes", "download_bytes")]
+    sent = [in_bytes(last[name]) for name in ("upload_bytes", "download_bytes")]
     counts = [f"{last[name]:,} {word}" for name, word in text.NAMES.items() if last[name]]
     facts["cost"] = ", ".join([f"{sent[0]} up, {sent[1]} down", *counts])
     compiling = f", {result.compile_seconds:.3g} of them compiling" if result.compile_seconds else ""

@@ -11,14 +11,25 @@ import numpy as np
 
 from fedrzo.engines.base import Look, Session
 from fedrzo.errors import CheckpointError, DivergedError, InputError
+from fedrzo.problems.black_box import telling
 from fedrzo.results.history import History
 from fedrzo.results.result import Result
 from fedrzo.running.case import Case, StopRule, Watch
 from fedrzo.running.checkpoint import ANEW, Checkpoint
-from fedrzo.running.health import Runaway, broken, end_losses, failure, far_outside, inaccurate_end, unsolved, worse_end
-from fedrzo.running.interrupt import Interrupt
+from fedrzo.running.health import (
+    Runaway,
+    broken,
+    end_losses,
+    failure,
+    far_outside,
+    inaccurate_end,
+    not_convex,
+    unsolved,
+    worse_end,
+)
 from fedrzo.running.loggers import Row, Sink
-from fedrzo.running.progress import Bar
+from fedrzo.support.interrupt import Interrupt
+from fedrzo.support.progress import Bar
 
 PATIENCE = 0.2  # seconds for which rounds are run at a time: so long the bar stands still, and Ctrl-C waits
 LONG_RUN = 10.0  # seconds from which on a run ends with a hint how to shorten the next one, if there is one
@@ -88,7 +99,7 @@ class Job:
         """Run to the end, until `stop` says so, or until Ctrl-C: a KeyboardInterrupt that says how to go on."""
         with Bar(self.case.rounds, self.session.round, progress) as bar:
             try:
-                with Interrupt(bar.tell) as interrupt:
+                with Interrupt(bar.tell) as interrupt, telling():  # which lets a second Ctrl-C end a black box's rounds
                     self._rounds(bar, interrupt)
                     self.store()
             except KeyboardInterrupt:  # the second one, or one that was not left to us
@@ -188,7 +199,8 @@ class Job:
         found = self.runaway.look(look.away)
         found = found or unsolved(self.case.methods[0], self.histories[0])
         if found is not None:
-            raise self._diverged(f"stopped after round {look.round - 1}: {found}")
+            cause = not_convex(self.session.method, self.session) or found
+            raise self._diverged(f"stopped after round {look.round - 1}: {cause}")
 
     def _diverged(self, found: str) -> DivergedError:
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"
@@ -198,7 +210,10 @@ class Job:
         """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
         method, history = self.case.methods[i], self.histories[i]
         outside = far_outside(method, history, self.case.problem.layout.scale)
-        found = [outside, inaccurate_end(method, history), broken(history)]
+        inaccurate = inaccurate_end(method, history)
+        if inaccurate is not None and self.single:
+            inaccurate = not_convex(method, self.session) or inaccurate
+        found = [outside, inaccurate, broken(history)]
         if self.single and self.session.data_at_hand and self.session.round > 0:
             found.append(method.doubt(self.session.problem, x, self.session.round))
         return [text for text in found if text is not None]
