@@ -47,21 +47,64 @@ def run(problem, method=METHOD, rounds=ROUNDS, **options):
     return fz.run(method, problem, rounds, progress=False, **options)
 
 
-def tune(problem, method=METHOD, rounds=ROUNDS, key=0, size=None, engine=None):
+def search_for(problem, method=METHOD, rounds=ROUNDS, key=0, size=None, engine=None):
     with problem.precision():
         return tuning.tune(method, problem, jax.random.key(key), rounds, size, engine or Simulation())
 
 
-def test_the_run_is_that_of_the_number_found_and_the_search_is_charged_from_row_1_on(problem, result):
-    given = run(problem, dataclasses.replace(METHOD, stepsize=result.tuning.stepsize))
+def tune(*given, **options):
+    return search_for(*given, **options)[0]
+
+
+def test_the_run_is_that_of_the_number_found_from_where_the_best_trial_ended(problem, result):
+    """Row 0 is x0, at no cost; row 1 is what the search reached and cost; then come the run's own."""
+    found, x = search_for(problem)
+    given = run(problem.moved_to(x), dataclasses.replace(METHOD, stepsize=found.stepsize))
     assert result.x.tobytes() == given.x.tobytes()
-    assert list(result.history["loss"]) == list(given.history["loss"])
+    assert list(result.history["round"][:3]) == [0, 0, 1]
+    assert list(result.history["loss"][1:]) == list(given.history["loss"])
+    assert result.history["loss"][0] == run(problem, dataclasses.replace(METHOD, stepsize=1.0), rounds=0).history["loss"][0]
     for name, spent in result.tuning.cost._asdict().items():
-        more = result.history[name] - given.history[name]
-        assert more[0] == 0
-        assert set(more[1:]) == {spent}, name
+        assert result.history[name][0] == 0
+        assert set(result.history[name][1:] - given.history[name]) == {spent}, name
     assert result.spec["method"] == given.spec["method"]
     assert given.tuning is None
+    assert result.tuning.reached == pytest.approx(result.history["loss"][1], rel=1e-9)
+    assert result.tuning.reached <= min(trial.loss for trial in result.tuning.trials)
+
+
+@pytest.mark.parametrize("scale", [1.0, *(pytest.param(scale, marks=pytest.mark.slow("once more")) for scale in (1e-3, 1e3))])
+def test_what_the_trials_found_is_not_lost(scale):
+    """Where steps for all rounds are much shorter than those of trials, a run from x0 would end behind its own trials."""
+    spread = np.random.default_rng(0).normal(size=(4, 8, 12))
+    curved = scale * np.logspace(0, -3, 12)  # directions that short steps hardly move along
+    data = fz.ClientData([3 + samples for samples in spread])
+    loss = lambda x, a: jnp.mean(jnp.sum(curved * jnp.abs(x - a), axis=-1))  # noqa: E731
+    result = run(fz.Nonsmooth(loss, data, np.zeros(12)), fz.FedRZOnn("auto", 0.01, 5), 60)
+    losses = result.history["loss"]
+    assert losses[1] < losses[0]
+    assert losses[-1] <= losses[1] + 0.01 * (losses[0] - losses[1])
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize("enough", [lambda row: row["loss"] < 0.78, lambda row: row["evaluations"] > 500])
+def test_stop_is_asked_during_the_search(problem, result, enough):
+    asked = []
+
+    def stop(row):
+        asked.append(dict(row))
+        return enough(row)
+
+    assert not enough({name: column[0] for name, column in result.history.to_dict().items()})
+    ended = run(problem, rounds=4000, stop=stop)
+    assert ended.history.last["round"] == 0
+    assert len(ended.history) == 2
+    assert enough(ended.history.last)
+    assert ended.tuning.cost.evaluations < 0.25 * 4000 * 3 * 3 * 2  # of one run: clients, local steps, values
+    assert set(asked[0]) == set(ended.history.last)
+    assert not any(map(enough, asked[:-2]))  # asked while it searched, and of the row that ends the run
+    with problem.precision():
+        np.testing.assert_allclose(ended.history["loss"][1], float(problem.evaluate(jnp.asarray(ended.x))["loss"]), rtol=1e-12)
 
 
 def test_equal_keys_find_equal_stepsizes(problem, result):
@@ -192,10 +235,12 @@ def test_resuming_searches_no_more(problem, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "tune", None)
     longer = run(problem, rounds=20, checkpoint=tmp_path, resume=True)
     assert longer.tuning == first.tuning
-    given = run(problem, dataclasses.replace(METHOD, stepsize=first.tuning.stepsize), rounds=20)
+    monkeypatch.undo()
+    _, x = search_for(problem, rounds=10)
+    given = run(problem.moved_to(x), dataclasses.replace(METHOD, stepsize=first.tuning.stepsize), rounds=20)
     assert longer.x.tobytes() == given.x.tobytes()
-    spent = longer.history["evaluations"] - given.history["evaluations"]
-    assert set(spent[1:]) == {first.tuning.cost.evaluations}
+    spent = longer.history["evaluations"][1:] - given.history["evaluations"]
+    assert set(spent) == {first.tuning.cost.evaluations}
     with pytest.raises(fz.CheckpointError, match="key"):
         run(problem, rounds=20, checkpoint=tmp_path, resume=True, key=5)
     with pytest.raises(fz.CheckpointError, match="method"):

@@ -42,6 +42,7 @@ class Tuning:
     loss: float  # at x0, as trials are judged
     trials: tuple[Trial, ...]  # in the order in which they were made
     cost: Cost  # of the whole search; the run's history has it in all rows but the first
+    reached: float = math.nan  # the least loss that a trial ended at, where the run starts; the loss at x0 if none was below
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

@@ -43,6 +43,7 @@ class Case:
     eval_every: int | None
     stop: Callable[[Row], bool] | StopRule | None = None
     tunings: list[Tuning | None] = dataclasses.field(default_factory=list)  # of each run; filled in before it starts
+    starts: list[np.ndarray | None] = dataclasses.field(default_factory=list)  # where searches ended, if that is not x0; likewise
     estimating: list[int] = dataclasses.field(default_factory=list)  # gradients that constants took; likewise
     every: int = 1  # rounds between two rows; likewise
     plans: list[PrivacyPlan | None] = dataclasses.field(default_factory=list)  # of each run's privacy; likewise

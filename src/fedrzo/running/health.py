@@ -28,6 +28,7 @@ OUTSIDE = 20.0
 # above it may outweigh what the difference measures. Bounds are often loose by a factor of a few, and errors at x+v and x-v
 # mostly alike, so that a run is stopped only where the bound is ten times that, and stays there.
 UNSOLVED = 10.0
+LOST = 0.01  # of what a search for a stepsize gained: more that a run gives away is said
 BROKEN = 0.1  # of the largest violation that a run has seen: what is more at its end is warned of
 NEARBY = 0.01  # where a loss is looked at that a method without a smoothing lost x by
 DIRECTIONS = 16  # and their opposites
@@ -162,13 +163,20 @@ class Runaway:
 def worse_end(history: History, end: float | None, dtype: Any, constrained: bool) -> str | None:
     """Say that a run ended with a larger loss than it began with, both at points of the sets; None where it did not.
 
-    A history's first row is that of the projected x0. `end` is the loss at x_feasible, or None where nobody knows it.
+    A history's first row is that of the projected x0; a second one of round 0 is where a search for a stepsize had ended. `end`
+    is the loss at x_feasible, or None where nobody knows it.
     """
     if end is None or history.last["round"] == 0:
         return None
     start, rounding = float(history["loss"][0]), max(ALIKE, ROUNDINGS * float(np.finfo(dtype).eps))
+    found = float(history["loss"][1]) if history["round"][1] == 0 and not constrained else math.inf  # x may lie outside of sets
     if end <= start + rounding * max(abs(start), abs(end)):
-        return None
+        if end <= found + LOST * (start - found):
+            return None
+        return (
+            f"stepsize: the search reached a loss of {found:.6g}, and {history.last['round']} rounds from there ended at "
+            f"{end:.6g}; use larger batches, or pass a stepsize below result.tuning.stepsize"
+        )
     where = " at x_feasible" if constrained else ""
     return (
         f"{WORSE}: the loss{where} is {end:.6g} after {history.last['round']} rounds, and was "

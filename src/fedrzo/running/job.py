@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -46,6 +47,7 @@ class Job:
     log: tuple[Sink, ...]
     watch: Watch | None  # a stopping rule that looks at x itself and has columns of its own
     began: float
+    begin: Callable[[], None] | None = None  # has the session start where a search for stepsizes ended, if there was one
 
     def __post_init__(self) -> None:
         self.histories = [History() for _ in self.case.methods]
@@ -112,25 +114,38 @@ class Job:
             print(self.session.hint, file=sys.stderr)
 
     def _rounds(self, bar: Bar, interrupt: Interrupt) -> None:
-        rounds, every, stop = self.case.rounds, self.case.every, self.case.stop
-        at = self.session.round
-        if len(self.histories[0]) == 0:
-            self._append_rows(self.session.look(), self.seconds)
-            if not math.isfinite(loss := self.histories[0].last.get("loss", 0.0)):  # one sample of one client was tried before
-                raise InputError(
-                    f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
-                )
+        rounds, every, at = self.case.rounds, self.case.every, self.session.round
+        if fresh := len(self.histories[0]) == 0:
+            self._first_rows()
         elif self.histories[0].last["round"] != at and (at % every == 0 or at == rounds):
             # the run ended after this round was stored, but before its row was
             self._append_rows(self.session.look(), self.seconds)
         bar.show(self.session.round, self.histories[0].last)
-        while self.session.round < rounds and not interrupt.asked and not (self.watch is not None and self.watch.done):
+        # A rule may have ended the stored part; a function is asked about new rows only.
+        ended = (isinstance(self.case.stop, StopRule) or (fresh and self.begin is not None)) and self._is_stopped()
+        while self.session.round < rounds and not ended and not interrupt.asked:
             self._some_rounds(interrupt)
             bar.show(self.session.round, self.histories[0].last)
-            if stop is not None and not isinstance(stop, StopRule) and self._has_row and stop(self.histories[0].last):
-                break
+            ended = self._is_stopped()
         if not self._has_row:
             self._append_rows(self.session.look(), self.seconds)  # interrupted on the way; a resumed run drops it
+
+    def _first_rows(self) -> None:
+        """Append the row of the start, and that of where a search for stepsizes ended, which the run starts from."""
+        self._append_rows(self.session.look(), self.seconds)
+        if not math.isfinite(loss := self.histories[0].last.get("loss", 0.0)):  # one sample of one client was tried before
+            raise InputError(
+                f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
+            )
+        if self.begin is not None:
+            self.begin()
+            self._append_rows(self.session.look(), self.seconds)
+
+    def _is_stopped(self) -> bool:
+        stop = self.case.stop
+        if isinstance(stop, StopRule):
+            return self.watch is not None and self.watch.done
+        return stop is not None and self._has_row and bool(stop(self.histories[0].last))
 
     @property
     def _has_row(self) -> bool:
@@ -179,7 +194,7 @@ class Job:
         for i, (history, cost) in enumerate(zip(self.histories, look.costs, strict=True)):
             cost = cost.plus(gradients=self.case.estimating[i])
             tuning = self.case.tunings[i]
-            if tuning is not None and look.round > 0:  # row 0 is the start, which nothing was spent on
+            if tuning is not None and len(history) > 0:  # row 0 is the start, which nothing was spent on
                 cost = cost.plus(**tuning.cost._asdict())
             row: Row = {"round": look.round, **cost._asdict(), "seconds": seconds}
             row |= self.session.columns()

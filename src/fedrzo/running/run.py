@@ -1,6 +1,7 @@
 """`run` and `sweep`: chunks of compiled rounds; in between, Python evaluates, logs, shows progress and stores checkpoints."""
 
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.job import Job
 from fedrzo.running.loggers import Row, Sink, logging
 from fedrzo.running.private import calibrated
-from fedrzo.running.tuning import tunings
+from fedrzo.running.tuning import begin, tunings
 from fedrzo.support.arguments import check_row_function, checked_signature, kind
 from fedrzo.support.files import check_writable
 from fedrzo.support.hardware import warn_of_idle_gpu
@@ -168,13 +169,14 @@ def _run(
                 prepared = method.prepare(problem)
             case.estimating.append(sum(spent) + problem.measured_gradients)
             methods.append(calibrated(prepared, plan).for_cohort(problem, size))
-        case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown)
+        case.tunings = tunings(case, methods, problem, engine, folder if resume else None, shown, began)
         methods = [tuned(method, tuning) for method, tuning in zip(methods, case.tunings, strict=True)]
         session = engine.start(methods, problem, case.keys, case.clients_per_round)
         session.every = case.every
         session.data_at_hand = session.data_at_hand and not problem.hidden
         try:
-            job = Job(case, session, folder, log, watch, began)  # a search for a stepsize takes time too
+            searched = functools.partial(begin, session, case, methods, problem) if case.starts else None
+            job = Job(case, session, folder, log, watch, began, searched)  # a search for a stepsize takes time too
             if stored is not None and folder is not None:
                 job.resume(stored, folder)
             try:

@@ -2,14 +2,14 @@
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.base import Engine, Session
+from fedrzo.engines.base import Engine
 from fedrzo.engines.simulation.compiled import Tally
 from fedrzo.federation import directions
 from fedrzo.federation.protocol import Cost, path_key
@@ -30,19 +30,32 @@ PROBES = 8  # directions whose slopes tell the Lipschitz constant at x0
 JUDGED, PROBED, TRIED = range(3)  # streams of the search's key
 
 
+Enough = Callable[[Cost, dict[str, float]], bool]  # whether a cost, and what is seen at the best x so far, end a search
+
+
+class StoppedError(Exception):
+    """The user's `stop` wants no more than what was found."""
+
+
 class Search:
     """The state of a search: what was tried so far, and what it cost. Stepsizes are numbered along the grid."""
 
     def __init__(
-        self, method: Any, problem: Problem, key: jax.Array, size: int | None, engine: Engine, progress: bool = False
-    ) -> None:
+        self, method: Any, problem: Problem, key: jax.Array, size: int | None, engine: Engine, progress: bool = False,
+        enough: Enough | None = None,
+    ) -> None:  # fmt: skip
         self.method, self.problem, self.key, self.size = method, jax.device_put(problem), key, size
         self.progress = progress
         self.engine = engine
+        self.enough = enough
+        self.seen: dict[str, float] = {}  # what is monitored at the best x so far, where `enough` asks for it
         self.probe = LossProbe.of(method, problem)
         self.trials: list[Trial] = []
         self.cost = Cost()
         self.unit = self.loss = math.nan
+        self.best: Trial | None = None  # that ended lowest, by the mean over its keys
+        self.x: np.ndarray | None = None  # the lowest end of all, where one is below x0
+        self.lowest = math.nan  # the loss there
         # At the limit itself nothing contracts: the longest candidate stays a notch of the grid below it.
         self.longest = method.longest_step(not problem.sets.free) / FINE
 
@@ -69,7 +82,7 @@ class Search:
         found, tally = ask(self.probe, problem, path_key(self.key, (JUDGED,)), points, y, jnp.int32(0), many=False)
         values = np.asarray(found, float)
         self._charge([tally.cost()])
-        self.loss = float(problem.client_weights @ values[:, 0])
+        self.loss = self.lowest = float(problem.client_weights @ values[:, 0])
         plus, minus = np.split(values[:, 1:], 2, axis=1)
         # Of a linear function with gradient g, the mean square of (f(x+v) - f(x-v)) / (2 eta) is |g|^2 / n.
         squares = x.size * np.mean(((plus - minus) / (2 * eta)) ** 2, axis=1)
@@ -132,23 +145,33 @@ class Search:
         methods = [self.method.with_stepsize(self.stepsize(i)) for i in numbers for _ in range(keys)]
         streams = [path_key(self.key, (TRIED, j)) for _ in numbers for j in range(keys)]
         session = self.engine.start(methods, self.problem, streams, self.size)
+        if self.enough is not None and not self.seen:
+            self.seen = {name: float(column[0]) for name, column in session.evaluate().items()}  # at x0
         session.advance(rounds)
         lost = np.array([int(record.first_failed_round) >= 0 for record in session.progress()])
-        values = np.where(lost, np.inf, np.nan_to_num(self._judge(session, len(methods)), nan=np.inf))
+        ends = session.states()
+        values = np.where(lost, np.inf, np.nan_to_num(self._judge(ends, rounds), nan=np.inf))
         losses = [float(value) for value in values.reshape(len(numbers), keys).mean(axis=1)]
         self._charge(session.costs())
         self.trials += [Trial(self.stepsize(i), rounds, loss) for i, loss in zip(numbers, losses, strict=True)]
+        self.best = min(self.trials, key=lambda trial: trial.loss)
+        if values[lane := int(np.argmin(values))] < self.lowest:
+            self.x, self.lowest = np.asarray(ends[lane].x), float(values[lane])
+            if self.enough is not None:
+                self.seen = {name: float(column[lane]) for name, column in session.evaluate().items()}
         if self.progress:
             shortest, longest = (self.stepsize(edge(numbers)) for edge in (min, max))
             tried = f"{len(numbers)} from {shortest:.3g} to {longest:.3g} for {rounds} rounds"
             print(f"stepsize: tried {tried}, loss {self.loss:.5g} to {min(losses):.5g}", file=sys.stderr, flush=True)
+        if self.enough is not None and self.enough(self.cost, self.seen):
+            raise StoppedError
         return dict(zip(numbers, losses, strict=True))
 
-    def _judge(self, session: Session, count: int) -> np.ndarray:
+    def _judge(self, ends: list[Any], rounds: int) -> np.ndarray:
         """Return each run's loss; all stages, and x0, are judged on the same samples."""
-        state: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *session.states())
-        y = begin_below(self.problem, getattr(state, "y", None), count)
-        key, r = path_key(self.key, (JUDGED,)), jnp.int32(session.round)
+        state: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *ends)
+        y = begin_below(self.problem, getattr(state, "y", None), len(ends))
+        key, r = path_key(self.key, (JUDGED,)), jnp.int32(rounds)
         found, tally = ask(self.probe, self.problem, key, state.x[:, None], y, r, many=True)
         self._charge(Tally(low, high).cost() for low, high in zip(*map(np.asarray, tally), strict=True))
         return np.asarray(found, float)[..., 0] @ np.asarray(self.problem.client_weights, float)
