@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json as jsonlib
+import os
 import re
 import sys
 import warnings
@@ -16,7 +17,21 @@ from typing import Annotated, Any
 import typer
 
 from fedrzo.cli import deploy, output, programs, solve
-from fedrzo.cli.commands import Command, Data, Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, one_of
+from fedrzo.cli.commands import (
+    INTERRUPTED,
+    Command,
+    Data,
+    Json,
+    Out,
+    Quiet,
+    Resume,
+    Rounds,
+    Seed,
+    Seeds,
+    Settings,
+    execute,
+    one_of,
+)
 from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
 from fedrzo.errors import FedrzoError, nearest
@@ -44,7 +59,11 @@ def main(args: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if args is None else args
     alone = args is None and arguments[:1] != ["deploy"]  # which has processes to end in order
     with insisting("fedrzo") if alone else contextlib.nullcontext():
-        return invoke(app, arguments or ["--help"], "fedrzo")
+        status = invoke(app, arguments or ["--help"], "fedrzo")
+    if alone and status == INTERRUPTED:  # at once: JAX may take seconds to take itself down
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 def invoke(commands: typer.Typer, args: list[str], program: str) -> int:

@@ -143,4 +143,9 @@ def flat_set(given: Any, example: PyTree, argument: str) -> sets.Set:
     """Return a set that acts on the flat vector of trees like an example."""
     if not isinstance(given, sets.Set):
         raise InputError(f"{argument}: found {type(given).__name__}; pass a set such as fz.sets.Box(-1, 1)")
-    return sets.flatten_set(given, example, argument)
+    try:
+        return sets.flatten_set(given, example, argument)
+    except InputError as error:
+        if argument != "lower_constraint":
+            raise
+        raise InputError(str(error).replace("but x has", "but y has").replace("part of x", "part of y")) from None

@@ -103,7 +103,7 @@ def _box(bounds: Any, start: np.ndarray) -> sets.Box:
 def _edge(value: Any, side: int) -> float:
     if value is None:
         return np.inf if side else -np.inf
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or np.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or np.isnan(float(value)):
         raise InputError(f"bounds: found {value!r}; pass numbers, or None for no bound")
     return float(value)
 
