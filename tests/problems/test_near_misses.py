@@ -36,7 +36,7 @@ def flipped(lower_constraint):
     return fz.TwoStage(loss, lambda x, y, xi: -(y - x - xi), data, np.zeros(1), np.zeros(1), lower_constraint=lower_constraint)
 
 
-@pytest.mark.parametrize(("lower_constraint", "solver"), [(None, None), (fz.sets.Box(-5, 5), fz.vi.Projection())])
+@pytest.mark.parametrize(("lower_constraint", "solver"), [(None, fz.vi.Accelerated()), (fz.sets.Box(-5, 5), fz.vi.Projection())])
 def test_a_map_with_the_wrong_sign_is_told_to_check_it_first(lower_constraint, solver):
     with pytest.raises(fz.InputError, match=r"map: not strongly monotone in y .* check the sign of the map first"):
         fz.run(fz.FedRZO2s(0.01, 0.1, solver=solver), flipped(lower_constraint), 1, progress=False)
@@ -54,9 +54,7 @@ def penalised(**options):
 
 
 def test_a_penalty_that_goes_negative_needs_a_domain():
-    with pytest.raises(
-        fz.DivergedError, match=r"lower: not strongly convex in y within 0\.1 of x = .*; give a lower_domain of x"
-    ):
+    with pytest.raises(fz.DivergedError, match=r"lower: not strongly convex in y at x = .*; give a lower_domain of x"):
         fz.run(fz.FedRZObl(0.05, 0.1, 5), penalised(), 50, progress=False)
     safe = penalised(lower_domain=fz.sets.Box(0.05, np.inf))
     assert np.isfinite(fz.run(fz.FedRZObl(0.05, 0.1, 5), safe, 50, progress=False).history["loss"]).all()
@@ -93,6 +91,7 @@ def test_a_whole_number_has_no_slope():
     assert "jax" not in str(found).lower()
 
 
+@pytest.mark.slow("a whole check")
 def test_noise_of_numpy_is_noticed_by_a_check():
     draw = np.random.default_rng(0)
     noisy = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(b @ x - 1)) + draw.normal(), fz.ClientData([np.ones((5, 2))]), np.zeros(2))

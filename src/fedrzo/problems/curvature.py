@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ DENSE = 200  # Hessians up to this size are formed; larger ones are probed by po
 POINTS = 3
 CURVED = "add a term such as 0.01 * jnp.sum(y**2), or bound y by a lower_constraint"
 POSITIVE = "fz.sets.Box(0.01, np.inf) where x is the weight of a penalty"
-AROUND = 3  # directions, and their opposites, in which it is asked whether a lower loss still bends upwards
+AROUND, SCALES = 3, 8  # directions (and opposites) and distances in which it is asked whether a lower loss still bends upwards
 LARGEST, LEAST = 60, 200  # steps of power iteration for the largest and the least eigenvalue
 CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
 TINY = 1e-6  # a curvature that may be the rounding of a linear loss
@@ -108,21 +108,33 @@ def _refuse_wrong_sign(problem: WithLowerLoss, found: np.ndarray) -> None:
 
 
 def bends_wrongly(problem: WithLowerLoss, x: np.ndarray, distance: float) -> str | None:
-    """Say that the mean lower loss is not strongly convex in y at a flat x, or so far around it; None where it is."""
+    """Say that the mean lower loss is not strongly convex in y where a run was, or may have been; None where it is.
 
-    def least(points: Iterable[np.ndarray]) -> float:
-        near, data = problem.start_below, problem.lower_data
-        return min(_overall(_at_points(_lower_extremes, problem.moved_to(point), data, near))[0] for point in points)
+    A run whose last x is given has solved its lower level so far around it. A wrong answer may have thrown x there from
+    elsewhere: points that are no farther from x0 are asked about, too.
+    """
 
-    found = least([x, *points_around(x, distance, AROUND)])
-    if not found <= 0:
+    def least(point: np.ndarray) -> float:
+        return _overall(_at_points(_lower_extremes, problem.moved_to(point), problem.lower_data, problem.start_below))[0]
+
+    start, points = np.asarray(problem.x0, float), [x, *points_around(x, distance, AROUND)]
+    if problem.y0.size <= DENSE:
+        reach = np.linalg.norm(x - start)
+        points += [point for k in range(SCALES) if (d := distance * 4**k) <= reach for point in points_around(start, d, AROUND)]
+    found = [least(point) for point in points]
+    worst = int(np.argmin(found))
+    if not found[worst] <= 0:
         return None
-    mend = f"give a lower_domain of x on which it is, such as {POSITIVE}"
-    if least([np.asarray(problem.x0)]) <= 0:
-        mend = f"it is not at x0 either: {CURVED}"
-    at_x = np.array2string(x, precision=4, threshold=8)
+    mend = (
+        f"it is not at x0 either: {CURVED}"
+        if least(start) <= 0
+        else f"give a lower_domain of x on which it is, such as {POSITIVE}"
+    )
+    at_x = np.array2string(points[worst], precision=4, threshold=8)
     what = "{}: not strongly {} in y".format(*problem.convexity)
-    return f"{what} within {distance:g} of x = {at_x} (measured modulus {found:.3g}), so that lower solves fail; {mend}"
+    return (
+        f"{what} at x = {at_x} (measured modulus {found[worst]:.3g}), about where the run was, so that lower solves fail; {mend}"
+    )
 
 
 def points_around(x: np.ndarray, distance: float, directions: int) -> np.ndarray:
