@@ -1,9 +1,9 @@
 """How often a certificate's interval holds the truth, and at which end it fails: `python benchmarks/coverage.py`.
 
 Two-point estimates of a linear loss with a gradient of length one, plus a constant, as private sets add it, so that their mean
-has a chosen square: multiples of what 1,024 directions can resolve. They are drawn with NumPy, the interval is the library's.
-Each row says how often the interval covers, how often it lies too high, and how often too low: then the upper end, which a
-certificate is read for, is wrong. About five minutes on one core, half a minute with --quick.
+has a chosen square: multiples of what as many directions as `fz.certify` takes can resolve. They are drawn with NumPy, the
+interval is the library's. Each row says how often the interval covers, how often it lies too high, and how often too low: then
+the upper end, which a certificate is read for, is wrong. About five minutes on one core, half a minute with --quick.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrzo.certificates.interval import BLOCKS, LEAST, estimate_square
+from fedrzo.certificates.interval import BLOCKS, estimate_square, least_for
 from fedrzo.compare.options import Options
 from helpers.command import check_fixed, main
 from helpers.results import save
@@ -32,18 +32,18 @@ def blocks(dim: int, square: float, repetitions: int, rng: np.random.Generator) 
     shift = np.zeros(dim)
     shift[0] = np.sqrt(square) - 1
     for _ in range(repetitions // GROUP):
-        v = rng.standard_normal((GROUP, BLOCKS, LEAST, dim), dtype=np.float32)
+        v = rng.standard_normal((GROUP, BLOCKS, least_for(dim), dim), dtype=np.float32)
         v /= np.linalg.norm(v, axis=-1, keepdims=True)
         yield from np.mean(dim * v[..., :1] * v, axis=2, dtype=float) + shift
 
 
 def measure(dim: int, multiple: float, repetitions: int) -> list[dict[str, Any]]:
     """Return how often intervals cover, at each confidence."""
-    square = multiple * 2 * np.sqrt(2 * dim) * dim / (BLOCKS * LEAST)  # two standard deviations at a stationary point
+    square = multiple * 2 * np.sqrt(2 * dim) * dim / (BLOCKS * least_for(dim))  # two standard deviations at a stationary point
     high, low = np.zeros((2, len(CONFIDENCES)))
     for means in blocks(dim, square, repetitions, np.random.default_rng(dim)):
         for i, confidence in enumerate(CONFIDENCES):
-            found = estimate_square(means, LEAST, confidence)
+            found = estimate_square(means, least_for(dim), confidence)
             high[i] += found.lower > square
             low[i] += found.upper < square
     return [

@@ -1,6 +1,7 @@
 """What the examples share: quick runs for tests, one look for the figures, and where they go."""
 
 import builtins
+import importlib
 import io
 import json
 import os
@@ -8,14 +9,26 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
-from PIL import Image
 
 from fedrzo.results.figure import COLOURS
+
+try:
+    from matplotlib.figure import Figure
+    from PIL import Image
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing.name} is not installed, which all examples need; run: pip install 'fedrzo[examples]'")
 
 BLUE, ORANGE, GREEN, *_ = COLOURS
 GREY = "0.45"
 QUICK = os.environ.get("FEDRZO_QUICK") == "1"  # tests look at the same claims after fewer rounds
+
+
+def needed(module, extra):
+    """Import what an example needs besides, or end with one line that says what to install."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        sys.exit(f"{module} is not installed, which this example needs; run: pip install 'fedrzo[{extra}]'")
 
 
 def panels(count, widths=None, height=3.0):

@@ -12,12 +12,12 @@
 
 # %%
 import numpy as np
-import torch
-from common import BLUE, GREY, ORANGE, QUICK, finish, legend_above, panels
+from common import BLUE, GREY, ORANGE, QUICK, finish, legend_above, needed, panels
 
 import fedrzo as fz
 from fedrzo import data
 
+torch = needed("torch", "torch")
 torch.set_num_threads(1)  # small matrices: threads would cost more than they bring
 digits = data.load("digits")
 parts = data.dirichlet(digits.y_train, clients=4, alpha=2.0, seed=0)

@@ -11,7 +11,7 @@ import certificate_trials as tools
 import fedrzo as fz
 from fedrzo.certificates.examine import _lower_notes
 from fedrzo.certificates.inspection import Inspection, Nearest
-from fedrzo.certificates.interval import estimate_square
+from fedrzo.certificates.interval import estimate_square, least_for
 from fedrzo.certificates.sampling import sampling_program
 from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.engines.simulation.compiled import SimulatedFederation
@@ -73,6 +73,46 @@ def test_sets_without_a_common_point_have_no_distance():
     assert "unknown" in repr(found)
 
 
+def line(loss):
+    """A problem with one unknown."""
+    return fz.Nonsmooth(loss, fz.ClientData([np.array([0.0, 1.0]), np.array([0.5, 3.0, 2.0])]), np.zeros(1))
+
+
+def test_in_one_dimension_nothing_is_left_to_chance():
+    """The derivative of the smoothed loss is a difference of two losses, whichever direction is drawn."""
+    distance = lambda x, batch: abs(x[0] - batch).mean()  # noqa: E731
+    for loss in (distance, fz.blackbox(distance)):
+        problem = line(loss)
+        found = fz.certify(problem, np.array([0.8]), 0.5)
+        values = [np.mean([abs(0.8 + v - own).mean() for own in ([0.0, 1.0], [0.5, 3.0, 2.0])]) for v in (0.5, -0.5)]
+        square = (values[0] - values[1]) ** 2
+        assert found.squared_norm == pytest.approx(square, rel=1e-12)
+        assert found.interval[0] <= square <= found.interval[1]
+        assert found.interval[1] - found.interval[0] < 1e-12
+        assert (found.directions, found.drawn) == (1, 8)
+        assert found.cost.evaluations == 5 * (2 * 8 + 1)
+    assert loss.calls < 60
+    assert "from 1 direction\n" in repr(found)
+
+
+def test_a_black_box_with_noise_is_sampled_in_one_dimension_too():
+    noise = np.random.default_rng(0)
+    noisy = fz.blackbox(lambda x, batch: float(np.mean((x[0] - batch) ** 2) + 0.01 * noise.normal()))
+    found = fz.certify(line(noisy), np.array([2.0]), 0.5)
+    assert found.directions == 256
+    truth = (2 * (2.0 - 0.5 * (0.5 + 5.5 / 3))) ** 2
+    assert found.interval[0] <= truth <= found.interval[1]
+    assert found.interval[1] - found.interval[0] > 1e-4
+
+
+def test_as_many_directions_as_the_dimension_needs_unless_samples_are_drawn():
+    assert [least_for(n) * 64 for n in (2, 3, 5, 20, 1000)] == [256, 448, 640, 896, 1024]
+    problem = toys.quadratic(3, 2, samples=8)
+    assert fz.certify(problem, np.zeros(2), ETA).directions == 256
+    assert fz.certify(problem, np.zeros(2), ETA, directions=300).directions == 320
+    assert fz.certify(problem, np.zeros(2), ETA, batch_size=4).directions == 1024
+
+
 def test_identical_sets_give_the_pair():
     problem = tools.boxed_quadratic(4)
     x = np.array([0.2, 0.2, 0.5, -0.3])
@@ -85,6 +125,7 @@ def test_identical_sets_give_the_pair():
 def test_costs_are_counted_by_the_federation():
     problem = toys.quadratic(3, 4, samples=8)
     found = fz.certify(problem, np.zeros(4), ETA, directions=1280)
+    assert "cost      61,464 evaluations, 0 gradients, 30.86 kB up, 2.688 kB down" in repr(found)
     messages, clients, floats = 20, 3, 8
     assert found.directions == 1280
     assert found.cost.evaluations == clients * 8 * (2 * 1280 + 1)

@@ -7,27 +7,28 @@ import numpy as np
 import pytest
 
 import certificate_trials as tools
-from fedrzo.certificates.interval import BLOCKS, _moments, adaptive, drive, estimate_square
+from fedrzo.certificates.interval import BLOCKS, _moments, adaptive, drive, estimate_square, least_for
 from fedrzo.zoo import toys
 
 ETA = 0.1
 # The first 2,000 of seed 1 show 96.95 % where fifteen seeds together show 95.2 %; twice as many are less at the mercy of chance.
 REPETITIONS = 4000
 SLOW = pytest.mark.slow("thousands of certificates")
-MAKE = {"boxes": lambda: toys.boxes(5), "boxed": lambda: tools.boxed_quadratic(10)}
+MAKE = {"two": lambda: toys.boxes(2), "boxes": lambda: toys.boxes(5), "boxed": lambda: tools.boxed_quadratic(10)}
 
 
 @pytest.mark.parametrize(
     ("name", "shift"),
     [
         ("boxes", 0.3),
-        *(pytest.param(*at, marks=SLOW) for at in [("boxes", 0.0), ("boxes", 0.05), ("boxed", 0.3)]),
+        ("two", 0.0),
+        *(pytest.param(*at, marks=SLOW) for at in [("boxes", 0.0), ("boxes", 0.05), ("boxed", 0.3), ("two", 0.1), ("two", 0.3)]),
     ],
 )
 def test_intervals_cover_the_truth_as_often_as_they_say(name, shift):
     problem = MAKE[name]()
     x, truth = tools.away(problem, shift)
-    found = tools.fixed(problem, x, ETA, 16, REPETITIONS, seed=1)
+    found = tools.fixed(problem, x, ETA, least_for(problem.dim), REPETITIONS, seed=1)
     assert 0.935 <= tools.coverage(found, truth) <= 0.965
 
 

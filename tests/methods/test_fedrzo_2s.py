@@ -197,7 +197,8 @@ def go(problem, solver=METHOD.solver, rounds=1):
         ),
         (
             lambda: go(small(lambda x, y, xi: -y, fz.sets.Box(0.0, np.inf)), fz.vi.Projection(1e-3, steps=2)),
-            "lower_constraint: Y is unbounded and the map's measured modulus is -1",
+            "map: not strongly monotone in y (measured modulus -1), and Y is unbounded, so that there may be no lower solution; "
+            "check the sign of the map first",
         ),
         (
             lambda: go(toy(x0=1.0), fz.vi.Projection(stepsize=3.0, steps=5)),

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.running import progress
 from fedrzo.running.checkpoint import NAME
-from fedrzo.running.interrupt import AGAIN, Interrupt
-from fedrzo.support import hardware
+from fedrzo.support import hardware, progress
+from fedrzo.support.interrupt import AGAIN, Interrupt
 from fedrzo.zoo import toys
 
 METHOD = fz.FedRZOnn(0.02, 0.1, 3)

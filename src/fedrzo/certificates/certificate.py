@@ -93,7 +93,7 @@ class Certificate:
         return text.table([self._title(), ""], self._facts())
 
     def _title(self) -> str:
-        return f"Certificate at smoothing {self.smoothing:g}, from {self.directions} directions"
+        return f"Certificate at smoothing {self.smoothing:g}, from {self.directions:,} direction{'s' * (self.directions != 1)}"
 
     def _facts(self) -> list[tuple[str, str]]:
         """Return what is shown, by name."""

@@ -1,6 +1,5 @@
 """`certify`: from a problem and a point to a certificate."""
 
-import contextlib
 import dataclasses
 import math
 import warnings
@@ -10,22 +9,23 @@ import jax
 import numpy as np
 
 from fedrzo import engines
+from fedrzo.certificates.bench import Bench
 from fedrzo.certificates.certificate import DIFFERENT, FREE, IDENTICAL, Certificate, LowerQuality
-from fedrzo.certificates.inspection import Facts, Inspection, distance_to_all
-from fedrzo.certificates.interval import BLOCKS, LEAST, Outcome, SquaredNorm, adaptive, drive, estimate_square
-from fedrzo.certificates.sampling import Sampling, check_numbers, check_oracle, sampling_program
-from fedrzo.errors import InputError
-from fedrzo.federation.protocol import Cost, path_key
+from fedrzo.certificates.inspection import Facts
+from fedrzo.certificates.interval import BLOCKS, LEAST, Outcome, SquaredNorm, adaptive, drive, fixed, least_for
+from fedrzo.certificates.sampling import check_numbers, check_oracle, sampling_program
+from fedrzo.federation.client import FULL
+from fedrzo.federation.protocol import Cost
 from fedrzo.problems.base import Problem
-from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.interrupt import saying
 from fedrzo.support.numbers import constant
+from fedrzo.support.progress import is_wanted
 
-INSPECTION, NEAREST, SAMPLING = 0, 1, 2  # streams of a certificate's key
 ROUNDED = 100  # units in the last place that a gradient may be off by
 
 
@@ -36,7 +36,7 @@ def certify(
     smoothing: float,
     key: int | jax.Array = 0,
     *,
-    directions: int = 1024,
+    directions: int | None = None,
     width: float | None = None,
     max_directions: int = 65_536,
     confidence: float = 0.95,
@@ -46,6 +46,7 @@ def certify(
     threshold: float | None = None,
     oracle: str = "values",
     moreau: float | None = None,
+    progress: bool | None = None,
 ) -> Certificate:
     """Say how good a point is, from loss values: no gradient of the upper loss is needed, and no data leave a client.
 
@@ -54,11 +55,12 @@ def certify(
         x: the point, such as `result.x`.
         smoothing: eta, of the smoothed problem whose stationarity is measured.
         key: a seed, or a JAX key.
-        directions: how many to sample, 1,024 at least; rounded up to full blocks. Each costs two losses, or one gradient, of
-            every sample.
+        directions: how many to sample, rounded up to full blocks. If not given, and at least: what gives an interval of the same
+            relative width for every n, 256 where n = 2, 1,024 where n is large. Each costs two losses, or one gradient, of every
+            sample. Where n = 1 there is one direction, and nothing is left to chance unless losses are noisy or sampled.
         width: of the interval of the squared norm. If given, as many directions are drawn as that takes, in pilots that
             only plan and one fresh sample, which alone is reported; `directions` is then not used.
-        max_directions: of the reported sample, 1,024 at least; if it does not suffice, the certificate says so.
+        max_directions: of the reported sample, but no fewer than above; if it does not suffice, the certificate says so.
         confidence: of the intervals.
         batch_size: samples per loss value; all, where they are stored.
         lower: what solves the lower level: a single-level method for `Bilevel` and `Minimax` (by default full gradient steps
@@ -68,92 +70,48 @@ def certify(
         oracle: `"values"`; or `"gradients"`, at points drawn in the ball: the same norm, from far fewer of them where n is large.
             Vectors leave a client then. Only where there is no lower level.
         moreau: the parameter of the sets' Moreau term; the smoothing if not given.
+        progress: as for `fz.run`.
     """
     point = check_point(problem, x, "x")
     problem.refuse_hidden("fz.certify")
     check_numbers(directions, width, max_directions, confidence, threshold)
     check_oracle(problem, smoothing, oracle)
     moreau = None if moreau is None else constant(moreau, "moreau")
-    with problem.precision():
+    bench = None
+    with saying(lambda: _stopped(bench)), problem.precision():
         with warnings.catch_warnings():  # y0 is a start for y at another x; that it lies outside Y here is no news
             warnings.filterwarnings("ignore", "y0: found")
             moved = problem.moved_to(point).inside_lower()
         with counting() as spent:
             program = sampling_program(moved, smoothing, batch_size, lower, oracle)
         check_start(moved, program)
-        bench = _Bench(moved, engines.get(engine), run_key(key), program, moreau)
+        bench = Bench(moved, engines.get(engine), run_key(key), program, moreau, is_wanted(progress))
         bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
         facts = bench.inspect()
+        # Estimates from few samples each may be anything but normal, however few dimensions there are.
+        least = least_for(moved.dim) if program.batch_size == FULL else LEAST
         if width is None:
-            size = max(math.ceil(directions / BLOCKS), LEAST)
-            found = estimate_square(bench.sample(size, 0) + facts.pull, size, confidence)
-            outcome = Outcome(found, "fixed", found.directions)
+            rule = fixed(max(math.ceil((directions or 0) / BLOCKS), least), confidence)
         else:
-            rule = adaptive(width, max_directions, confidence, threshold)
-            outcome = drive(rule, lambda size, stage: bench.sample(size, stage) + facts.pull)
+            rule = adaptive(width, max_directions, confidence, threshold, least)
+        sample = lambda size, stage: bench.sample(size, stage) + facts.pull  # noqa: E731
+        outcome = bench.along_the_line(facts) or drive(rule, sample)
         distance, notes = bench.nearest(facts)
     return _write(bench, facts, outcome, confidence, width, distance, notes)
 
 
-class _Bench:
-    """The federation at one point, and what has been spent on it."""
-
-    def __init__(self, problem: Problem, engine: Any, key: jax.Array, program: Sampling, moreau: float | None) -> None:
-        self.problem, self.engine, self.key, self.program, self.moreau = problem, engine, key, program, moreau
-        self.cost = Cost()
-        self.lower_error = self.size = 0.0
-
-    def run(self, program: Any, *path: int) -> Any:
-        """Run one round of a program on a stream of its own."""
-        key = path_key(self.key, path)
-        with contextlib.closing(self.engine.start([program], self.problem, [key], None)) as session:
-            session.advance(1)
-            self.charge(session.costs()[0])
-            return session.states()[0]
-
-    def charge(self, cost: Cost) -> None:
-        """Add to what has been spent."""
-        self.cost = self.cost.plus(**cost._asdict())
-
-    def inspect(self) -> Facts:
-        """Look at distances, the pull of the sets, and the lower level."""
-        p = self.program
-        plain = not is_blackbox(self.problem.loss_fn)
-        return self.run(Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau), INSPECTION)
-
-    def sample(self, size: int, stage: int) -> np.ndarray:
-        """Return fresh blocks' means of the smoothed loss's gradient."""
-        state = self.run(dataclasses.replace(self.program, repeats=size), SAMPLING, stage)
-        if not np.all(np.isfinite(state.means)):
-            raise InputError(
-                f"x: the loss, or the lower level, is not finite within {float(self.program.smoothing):g} of it; use a smaller "
-                "smoothing, or give a lower_domain"
-            )
-        self.lower_error = max(self.lower_error, float(state.lower_error))
-        means = np.asarray(state.means, np.float64)
-        self.size = max(self.size, math.sqrt(size * np.mean(np.sum(means**2, axis=1))))  # about the length of one estimate
-        return means
-
-    def nearest(self, facts: Facts) -> tuple[float | None, list[str]]:
-        """Return the distance to the intersection of the sets, and what to say of it."""
-        distances = np.asarray(facts.distances)
-        if self.problem.sets.identical or not np.any(distances > 0):
-            return float(distances.max()), []
-        distance, found, cost = distance_to_all(self.problem, self.engine, jax.random.fold_in(self.key, NEAREST))
-        self.charge(cost)
-        if found:
-            return max(distance, float(distances.max())), []
-        return None, ["the nearest point of all sets was not found: they have no common point, or meet at too sharp an angle"]
+def _stopped(bench: Bench | None) -> str:
+    return f"stopped after {0 if bench is None else bench.done:,} directions of a certificate; nothing was kept: call it again"
 
 
 def _write(
-    bench: _Bench, facts: Facts, outcome: Outcome, confidence: float, width: float | None, distance: float | None,
+    bench: Bench, facts: Facts, outcome: Outcome, confidence: float, width: float | None, distance: float | None,
     notes: list[str],
 ) -> Certificate:  # fmt: skip
     problem, eta = bench.problem, float(bench.program.smoothing)
-    found = _with_rounding(outcome.estimate, bench, float(facts.loss))
+    found = _with_rounding(outcome.estimate, bench, facts)
     norm_interval = found.norm_interval()
-    lower = _lower_quality(bench, facts, eta, norm_interval) if problem.hierarchical else None
+    lower = _lower_quality(bench, facts, norm_interval) if problem.hierarchical else None
     identical, narrow = problem.sets.identical, None if width is None else found.width <= width
     notes = notes + _sampling_notes(found, outcome, width) + _lower_notes(problem, lower)
     made = Certificate(
@@ -171,6 +129,8 @@ def _write(
 def _sampling_notes(found: SquaredNorm, outcome: Outcome, width: float | None) -> list[str]:
     if outcome.decided == "pilot":
         return ["a pilot showed the squared norm to lie above the threshold; nothing more was spent"]
+    if outcome.decided == "exact":
+        return ["n = 1: there is one direction and its opposite, and nothing random is left; the interval holds rounding alone"]
     if width is None or found.width <= width:
         return []
     wide = f"the interval is {found.width:.3g} wide, not {width:.3g}"
@@ -190,23 +150,20 @@ def _lower_notes(problem: Problem, lower: LowerQuality | None) -> list[str]:
     return notes
 
 
-def _with_rounding(found: SquaredNorm, bench: _Bench, loss: float) -> SquaredNorm:
+def _with_rounding(found: SquaredNorm, bench: Bench, facts: Facts) -> SquaredNorm:
     """Widen an interval by what rounding of two loss values, or of gradients, can do to the mean of so many estimates."""
-    eps, problem = float(np.finfo(bench.problem.dtype).eps), bench.problem
-    error = problem.dim / float(bench.program.smoothing) * eps * loss / math.sqrt(found.directions)
+    error = bench.rounding(facts) / math.sqrt(found.directions)
     if bench.program.oracle == "gradients":
-        error = ROUNDED * eps * bench.size
+        error = ROUNDED * float(np.finfo(bench.problem.dtype).eps) * bench.size
     reach = 2 * math.sqrt(max(found.value, 0.0)) * error + error**2
     return found._replace(lower=found.lower - reach, upper=found.upper + reach, resolution=found.resolution + error**2)
 
 
-def _lower_quality(bench: _Bench, facts: Facts, eta: float, norm: tuple[float, float]) -> LowerQuality:
+def _lower_quality(bench: Bench, facts: Facts, norm: tuple[float, float]) -> LowerQuality:
     """Apply the bound behind the paper's Lemma on inexactness, (n/eta) L ||y - y(x)||, to the worst solve that was used."""
     slope, error = float(facts.slope), max(float(facts.error), bench.lower_error)
-    residual, moved = float(facts.residual), float(facts.shift)
-    if bench.program.federated:  # one y for all clients
-        residual, moved = error * float(bench.program.constants.modulus), slope * error
+    residual = error * float(bench.program.constants.modulus) if bench.program.federated else float(facts.residual)
     if not math.isfinite(slope):
         return LowerQuality(residual, error, None, None, None)
-    effect = bench.problem.dim / eta * moved
+    effect = bench.lower_effect(facts)
     return LowerQuality(residual, error, slope, effect, min(1.0, effect / max(norm[1] - norm[0], 1e-300)))

@@ -29,7 +29,7 @@ from scipy import special
 
 BLOCKS = 64
 PILOT = 4  # directions per block in the first pilot
-LEAST = 16  # in a sample that is reported: fewer leave the blocks' means too far from normal
+LEAST = 16  # in a sample that is reported, where there are many dimensions: see `least_for`
 PRIOR = 1.2  # s over tr(S^2)/tr(S): estimates of a linear loss have 1 across its gradient and almost 2 along it
 GROWTH = 4  # a sample is at most so many times as large as the pilot that it was planned from
 BELIEF = 0.9  # plans are for a |G|^2 at the upper end of the pilot's interval at this level ...
@@ -155,29 +155,52 @@ class Outcome(NamedTuple):
     """What an adaptive rule ends with."""
 
     estimate: SquaredNorm  # from one fresh sample, or from a pilot where `decided` is "pilot"
-    # `"narrow"`: as narrow as asked; `"capped"`: the cap on directions was hit; `"pilot"`: a pilot showed the value to
-    # lie above the threshold, and no more was spent.
+    # `"fixed"`: from as many directions as asked; `"narrow"`: as narrow as asked; `"capped"`: the cap on directions was hit;
+    # `"pilot"`: a pilot showed the value to lie above the threshold, and no more was spent; `"exact"`: nothing was random.
     decided: str
     directions: int  # all that were drawn, pilots included
 
 
-def adaptive(width: float, most: int, confidence: float, threshold: float | None = None) -> Generator[int, np.ndarray, Outcome]:
+def least_for(dim: int) -> int:
+    """Return the directions per block that a sample which is reported has at least.
+
+    Along its gradient, the variance of a two-point estimate of a linear loss is (2n - 2)/(n + 2) times its square: with so many,
+    an interval is as wide, relative to the squared norm, for every n. Estimates in few dimensions are also closer to normal.
+    """
+    return max(PILOT, math.ceil(LEAST * (dim - 1) / (dim + 2)))
+
+
+def exact(derivatives: np.ndarray) -> SquaredNorm:
+    """Return the squared norm of the gradient in one dimension, from derivatives that nothing random is left in."""
+    square = float(np.mean(derivatives)) ** 2
+    return SquaredNorm(square, square, square, 0.0, 0.0, 0.0, 1)
+
+
+def fixed(size: int, confidence: float) -> Generator[int, np.ndarray, Outcome]:
+    """Ask for one sample of so many directions per block."""
+    found = estimate_square((yield size), size, confidence)
+    return Outcome(found, "fixed", found.directions)
+
+
+def adaptive(
+    width: float, most: int, confidence: float, threshold: float | None = None, least: int = LEAST
+) -> Generator[int, np.ndarray, Outcome]:
     """Ask for samples until an interval is as narrow as asked: yields directions per block, is sent the blocks' means.
 
     Pilots only plan: what they say of the variance gives the size of one fresh sample, and the interval comes from that
     sample alone. So its size does not depend on its own values, and a fixed sample's coverage carries over. A sample that is
     still too wide is replaced by a fresh larger one. Estimates far above |G|^2 make wide intervals, so that the samples replaced
     would be those that miss, and coverage would grow: plans leave room, so that this is seldom. The sample reported has at `most`
-    so many directions; a pilot whose whole interval lies above the threshold is the end.
+    so many directions, and at `least` so many per block; a pilot whose whole interval lies above the threshold is the end.
     """
-    cap = max(most // BLOCKS, LEAST)
+    cap = max(most // BLOCKS, least)
     size, drawn = PILOT, 0
     while True:
         pilot = estimate_square((yield size), size, confidence)
         drawn += pilot.directions
         if threshold is not None and pilot.lower > threshold:
             return Outcome(pilot, "pilot", drawn)
-        planned = min(_blocks_for(pilot, width, confidence), cap)
+        planned = min(_blocks_for(pilot, width, confidence, least), cap)
         if planned <= GROWTH * size:
             break
         size *= GROWTH
@@ -188,10 +211,10 @@ def adaptive(width: float, most: int, confidence: float, threshold: float | None
             return Outcome(found, "narrow", drawn)
         if planned >= cap:
             return Outcome(found, "capped", drawn)
-        planned = min(max(_blocks_for(found, width, confidence), math.ceil(1.3 * planned)), cap)
+        planned = min(max(_blocks_for(found, width, confidence, least), math.ceil(1.3 * planned)), cap)
 
 
-def _blocks_for(pilot: SquaredNorm, width: float, confidence: float) -> int:
+def _blocks_for(pilot: SquaredNorm, width: float, confidence: float, least: int) -> int:
     """Return the least directions per block for which the pilot foresees an interval of this width."""
     slope, spread = pilot.slope, pilot.spread
     value = max(ends(pilot.value, slope, spread, pilot.directions, BELIEF)[1], 0.0)
@@ -201,10 +224,10 @@ def _blocks_for(pilot: SquaredNorm, width: float, confidence: float) -> int:
         lower, upper, _ = ends(highest, slope, spread, size * BLOCKS, confidence)
         return upper - lower > width
 
-    high = LEAST
+    high = least
     while wide(high) and high < 2**40:
         high *= 2
-    low = max(high // 2, LEAST)
+    low = max(high // 2, least)
     return low + bisect.bisect_left(range(low, high), True, key=lambda size: not wide(size))
 
 

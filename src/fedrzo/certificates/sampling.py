@@ -27,6 +27,7 @@ from fedrzo.support.numbers import constant, whole
 from fedrzo.vi.base import check_solver
 
 DRAWN = 64  # samples per loss value where they are drawn on demand
+AGAIN = 8  # times that the one direction there is where n = 1 is asked about: a black box may be noisy
 ACCURATE = 1e-16  # by what factor the lower level's first error is brought down
 AT_A_TIME = 8  # directions that a client evaluates together
 
@@ -67,7 +68,7 @@ class Lower(LowerClosing, Method):
 
 
 class Means(NamedTuple):
-    """The blocks' mean estimates of the smoothed gradient, one per row; `lower_error` bounds the error of any y used."""
+    """The blocks' mean estimates of the smoothed gradient so far, one per row; `lower_error` bounds the error of any y used."""
 
     x: jax.Array
     start: Any
@@ -77,7 +78,7 @@ class Means(NamedTuple):
 
 @method
 class Sampling(Lower):
-    """Estimates along `repeats` directions for each of the blocks; one message asks for one direction per block.
+    """Estimates along `repeats` more directions in each round for each of the blocks; a message asks for one of every block.
 
     From values they are two-point estimates, from gradients those at points drawn in the ball.
     """
@@ -88,6 +89,7 @@ class Sampling(Lower):
     lower: Any = None
     constants: Any = None
     oracle: str = static(default="values")
+    blocks: int = static(default=BLOCKS)
 
     solves = (Problem,)
 
@@ -95,14 +97,14 @@ class Sampling(Lower):
         """Start with empty blocks at the problem's x0, which is the point in question."""
         x = problem.start
         start = problem.start_below if self.federated else None
-        return Means(x, start, jnp.zeros((BLOCKS, x.size), x.dtype), jnp.zeros((), x.dtype))
+        return Means(x, start, jnp.zeros((self.blocks, x.size), x.dtype), jnp.zeros((), x.dtype))
 
     def healthy(self, state: Means) -> Any:
         """Tell whether all losses were finite."""
         return jnp.all(jnp.isfinite(state.means))
 
     def round(self, federation: Federation, state: Means, r: Any) -> Means:
-        """Fill all blocks."""
+        """Add to all blocks."""
         x, eta = state.x, self.smoothing
 
         def add(inner: Federation, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -110,7 +112,7 @@ class Sampling(Lower):
             key = inner.key()
             if self.oracle == "gradients":
                 return total + inner.average(self.gradients, x, jax.random.key_data(key)), error
-            v = draw(key, BLOCKS, x, eta)
+            v = draw(key, self.blocks, x, eta)
             if self.federated:
                 y, bound = self.solve(inner, jnp.concatenate([x + v, x - v]), state.start)
                 gaps, error = inner.average(self.gaps_with_y, y), jnp.maximum(error, bound)
@@ -119,7 +121,12 @@ class Sampling(Lower):
             return total + slope(x.size, eta, gaps)[:, None] * v, error
 
         total, error = federation.repeat(self.repeats, add, (jnp.zeros_like(state.means), state.lower_error))
-        return Means(x, state.start, total / self.repeats, error)
+        return Means(x, state.start, state.means + (total / self.repeats - state.means) / (r + 1), error)
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing that is random is left where n = 1: v and -v give one estimate, of all samples and of exact solves."""
+        return self.oracle == "values" and FULL == self.batch_size == getattr(self.lower, "batch_size", FULL)
 
     def gaps(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Return this client's loss at x+v minus that at x-v for each direction; every direction has samples of its own."""
@@ -133,9 +140,9 @@ class Sampling(Lower):
             plus, minus, taken = client.implicit(jnp.stack([x + v, x - v]), batch, self.lower, 1)
             return plus - minus, taken
 
-        gaps, taken = jax.lax.map(one, jnp.arange(BLOCKS), batch_size=AT_A_TIME)
+        gaps, taken = jax.lax.map(one, jnp.arange(self.blocks), batch_size=AT_A_TIME)
         size = client.cost(self.batch_size)
-        return Reply(gaps, evaluations=2 * BLOCKS * size, steps=jnp.round(jnp.sum(taken) * size).astype(jnp.int32))
+        return Reply(gaps, evaluations=2 * self.blocks * size, steps=jnp.round(jnp.sum(taken) * size).astype(jnp.int32))
 
     def gradients(self, client: Client, key: jax.Array, memory: None, x: jax.Array, words: jax.Array) -> Reply:
         """Return this client's gradient at a point for each block, drawn in the ball around x: the same for all clients."""
@@ -145,8 +152,8 @@ class Sampling(Lower):
             v = directions.ball(jax.random.fold_in(shared, j), x.size, self.smoothing, x.dtype)
             return client.gradient(x + v, client.sample(jax.random.fold_in(key, j), self.batch_size))
 
-        found = jax.lax.map(one, jnp.arange(BLOCKS), batch_size=AT_A_TIME)
-        return Reply(found, gradients=BLOCKS * client.cost(self.batch_size))
+        found = jax.lax.map(one, jnp.arange(self.blocks), batch_size=AT_A_TIME)
+        return Reply(found, gradients=self.blocks * client.cost(self.batch_size))
 
     def gaps_with_y(self, client: Client, key: jax.Array, memory: None, y: jax.Array) -> Reply:
         """Return the same where the lower solutions at all points come from the server; NaN where some Y(x) is empty."""
@@ -158,13 +165,14 @@ class Sampling(Lower):
             batch = client.sample(jax.random.fold_in(key, j), self.batch_size)
             return client.loss(points[0], ys[0], batch) - client.loss(points[1], ys[1], batch)
 
-        gaps = jax.lax.map(one, (*pairs, jnp.arange(BLOCKS)), batch_size=AT_A_TIME)
-        return Reply(jnp.where(empty, jnp.nan, gaps), evaluations=2 * BLOCKS * client.cost(self.batch_size))
+        gaps = jax.lax.map(one, (*pairs, jnp.arange(self.blocks)), batch_size=AT_A_TIME)
+        return Reply(jnp.where(empty, jnp.nan, gaps), evaluations=2 * self.blocks * client.cost(self.batch_size))
 
 
 def check_numbers(directions: Any, width: Any, max_directions: Any, confidence: Any, threshold: Any) -> None:
     """Refuse numbers that say nothing."""
-    whole(directions, "directions")
+    if directions is not None:
+        whole(directions, "directions")
     whole(max_directions, "max_directions")
     check_confidence(confidence)
     if width is not None:

@@ -22,10 +22,14 @@ from fedrzo.running.case import Case
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.private import hides
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.interrupt import saying
+from fedrzo.support.progress import Bar, is_wanted
 
 # Modest: ten steps a round, each short enough for losses of slope and curvature near one in up to a few hundred variables.
 USUAL: dict[str, Any] = {"stepsize": 1e-3, "smoothing": 0.01, "local_steps": 10}
 ROUNDS = 200
+PARTS = ("x0", "the data", "x0 and the sets", "the sets", "the stepsize", "the loss at x0", "the loss around x0", "slopes",
+         "a few rounds", "gradients")  # what is looked at, in this order  # fmt: skip
 
 
 def usual_method(problem: Problem) -> Method:
@@ -34,7 +38,13 @@ def usual_method(problem: Problem) -> Method:
 
 
 @checked_signature(seed="key")
-def check(problem: Problem, method: Method | None = None, rounds: int | None = None, key: int = 0) -> Report:
+def check(
+    problem: Problem,
+    method: Method | None = None,
+    rounds: int | None = None,
+    key: int = 0,
+    progress: bool | None = None,
+) -> Report:
     """Look at a problem before it is solved: shapes, sizes, sets, the loss, the lower level, a few rounds and their cost.
 
     Args:
@@ -42,6 +52,7 @@ def check(problem: Problem, method: Method | None = None, rounds: int | None = N
         method: what it is to be solved by; the usual method for its class if not given.
         rounds: of the run that bytes and time are predicted for; 200 if not given.
         key: a seed.
+        progress: as for `fz.run`.
 
     Returns:
         One finding for each thing that was looked at; `report.ok` says whether the problem can be solved as it is.
@@ -59,8 +70,13 @@ def check(problem: Problem, method: Method | None = None, rounds: int | None = N
         Case([method], problem, [jax.random.key(key)], rounds, None, 1)
     except FedrzoError as error:
         return report((Finding.of_message(PROBLEM, str(error), "method", error),))
-    with problem.precision():
-        for part in _parts(problem, method, rounds, key):
+    looking_at = ""
+    stopped = "stopped while fz.check looked at {}; nothing was kept: call it again, or go on without it"
+    shown = Bar(len(PARTS), 0, is_wanted(progress), "part")
+    with saying(lambda: stopped.format(looking_at)), shown as bar, problem.precision():
+        for done, part in enumerate(_parts(problem, method, rounds, key)):
+            looking_at = PARTS[done]
+            bar.note(done, looking_at)
             found = _guarded(part)
             findings += found
             if any(finding.level == PROBLEM and finding.error is not None for finding in found):

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.checks.report import NOTE, OK, PROBLEM, Finding
-from fedrzo.federation.client import Client
+from fedrzo.federation.client import FULL, Client
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.inputs import one_sample
 from fedrzo.problems.mistakes import FAR, Values, no_mean, usable
 
 CLIENTS = 12  # looked at, at most
@@ -29,12 +30,15 @@ def losses(problem: Problem, method: Method, key: int) -> list[Finding]:
     values = _values_at(problem, points, key)
     again = _values_at(problem, points, key) if is_blackbox(problem.loss_fn) else None
     found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values)]
-    found.append(_mean(values, again, points.dtype))
+    whole = is_blackbox(problem.loss_fn) and getattr(method, "batch_size", None) == FULL
+    found.append(_mean(values, again, points.dtype, whole))
     if not problem.hierarchical:
         found.append(_shape(values, points.dtype))
     elif len(problem.stated) > 1:
         found.append(lower_mean(problem, smoothing, key))
-    if again is not None:
+    if again is None:
+        found.append(_redrawn(problem))
+    else:
         found.append(_repeatable(values, again, problem.dim, smoothing))
     return [finding for finding in found if finding is not None]
 
@@ -106,14 +110,19 @@ def _depends_on_batch(values: Values) -> Finding | None:
     return Finding(NOTE, "loss", text + "check that it uses the batch, and that samples differ")
 
 
-def _mean(values: Values, again: Values | None, dtype: Any) -> Finding | None:
-    """Say whether the loss is a mean over its batch; values that are not finite are told of elsewhere."""
+def _mean(values: Values, again: Values | None, dtype: Any, whole: bool = False) -> Finding | None:
+    """Say whether the loss is a mean over its batch; values that are not finite are told of elsewhere.
+
+    A black box is asked again, and where it only ever gets `whole` batches, what it makes of one is its own affair.
+    """
     if values.together is None or not usable(values).any():
         return None
-    found = no_mean(values, 0.0 if again is None else 4 * _apart(values, again), dtype)
+    found = no_mean(values, 0.0 if again is None else 4 * _apart(values, again), dtype, again is not None)
     if found is None:
         return Finding(OK, "loss", "a mean over its batch, as it should be")
     facts = {"together": found.together, "mean": found.mean}
+    if whole and not found.is_sum:
+        return Finding(OK, "loss", "no mean over its batch, which it need not be where it gets all samples of a client", facts)
     return Finding(PROBLEM if found.moves else NOTE, "loss", found.text, facts)
 
 
@@ -144,6 +153,20 @@ def _shape(values: Values, dtype: Any) -> Finding | None:
     if power > SHARP:
         text = "it looks smooth near x0; where it has a gradient, a first-order method needs fewer steps"
     return Finding(OK, "loss", text, facts)
+
+
+def _redrawn(problem: Problem) -> Finding | None:
+    """Say that a loss is another one when it is traced again: random numbers of NumPy's become constants of compiled code."""
+    level = problem.stated[0]
+    arguments = (*level.trees(jnp.asarray(level.start, problem.dtype)), problem.alone(one_sample(level.data)))
+    one, other = (jax.jit(lambda *given: level.loss(*given)).lower(*arguments).as_text() for _ in range(2))
+    if one == other:
+        return None
+    text = (
+        "it changes when it is traced again, as where NumPy draws random numbers, which compiled code keeps for ever; draw noise "
+        "with the samples, or wrap the loss: fz.blackbox"
+    )
+    return Finding(NOTE, "loss", text)
 
 
 def _repeatable(values: Values, again: Values, dim: int, smoothing: float) -> Finding:

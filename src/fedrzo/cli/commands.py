@@ -30,12 +30,22 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoin
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+INTERRUPTED = 128 + 2  # the exit status of a process that SIGINT ended
+
 
 class Command(TyperCommand):
-    """A command whose help is plain text. Typer escapes brackets for rich, also where rich is not to show them."""
+    """A command whose help is plain text, and whose end by Ctrl-C is one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; say where Ctrl-C stopped it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            note(f"fedrzo: interrupted; {stopped or 'nothing was kept'}", quiet=False)
+            raise typer.Exit(INTERRUPTED) from None
 
     def get_help(self, ctx: Any) -> str:
-        """Return what --help shows."""
+        """Return what --help shows. Typer escapes brackets for rich, also where rich is not to show them."""
         return super().get_help(ctx).replace("\\[", "[")
 
 
@@ -60,8 +70,7 @@ def execute(
         outcomes = experiments.execute(tasks, seeds, out, resume, not quiet, spec)
     except KeyboardInterrupt:
         way = f"go on with --resume --out {out}" if out else "nothing was kept: with --out DIR it could go on"
-        note(f"fedrzo: interrupted; {way}", quiet=False)
-        raise
+        raise KeyboardInterrupt(way) from None
     if out is not None:
         written = experiments.written(tasks, spec)
         try:

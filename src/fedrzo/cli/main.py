@@ -5,7 +5,9 @@ What needs JAX is imported inside the commands, so that `--help` and completion 
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
+import os
 import re
 import sys
 import warnings
@@ -15,11 +17,26 @@ from typing import Annotated, Any
 import typer
 
 from fedrzo.cli import deploy, output, programs, solve
-from fedrzo.cli.commands import Command, Data, Json, Out, Quiet, Resume, Rounds, Seed, Seeds, Settings, execute, one_of
+from fedrzo.cli.commands import (
+    INTERRUPTED,
+    Command,
+    Data,
+    Json,
+    Out,
+    Quiet,
+    Resume,
+    Rounds,
+    Seed,
+    Seeds,
+    Settings,
+    execute,
+    one_of,
+)
 from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
 from fedrzo.errors import FedrzoError, nearest
 from fedrzo.running.built_in import built_in
+from fedrzo.support.interrupt import insisting
 
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -40,7 +57,13 @@ def main(args: list[str] | None = None) -> int:
         programs.keep()
         programs.use_cores()
     arguments = sys.argv[1:] if args is None else args
-    return invoke(app, arguments or ["--help"], "fedrzo")
+    alone = args is None and arguments[:1] != ["deploy"]  # which has processes to end in order
+    with insisting("fedrzo") if alone else contextlib.nullcontext():
+        status = invoke(app, arguments or ["--help"], "fedrzo")
+    if alone and status == INTERRUPTED:  # at once: JAX may take seconds to take itself down
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 def invoke(commands: typer.Typer, args: list[str], program: str) -> int:

@@ -47,8 +47,8 @@ def reproduce(
             try:
                 records.append(module.run(Reproduction(each, quick, seed or 0, out, folder, not quiet)))
             except KeyboardInterrupt:
-                note("fedrzo: interrupted" + (f"; the same command goes on from {out}" if out else ""), quiet=False)
-                raise
+                kept = f"the same command goes on from {out}" if out else "nothing was kept: with --out DIR it could go on"
+                raise KeyboardInterrupt(kept) from None
     if out is not None:
         note(f"wrote {', '.join(f'{out / each}/' for each in experiments)}; see `fedrzo report {out}`", quiet)
     if len(experiments) < len(names):  # said again where it is not overlooked

@@ -108,7 +108,7 @@ def _by_method(
     check_tasks([task], seeds, out, resume)
     note(f"{method!r} on {user.problem!r}, {length} rounds", quiet)
     if not unchecked and not resume:
-        _check_first(check(user.problem, method, length, seed or 0), file, seeds, quiet)
+        _check_first(check(user.problem, method, length, seed or 0, False if quiet else None), file, seeds, quiet)
     return execute([task], seeds, out, resume, quiet)
 
 
@@ -116,9 +116,9 @@ def _without_method(
     user: UserFile, seconds: float | None, seed: int | None, out: Path | None, quiet: bool
 ) -> dict[str, list[Result]]:
     """Solve a file's problem by `fz.solve`, and save what was found."""
-    from fedrzo.running.progress import is_wanted
     from fedrzo.solving import solve
     from fedrzo.support.files import check_writable
+    from fedrzo.support.progress import is_wanted
 
     folder = None if out is None else out / "solve"
     if folder is not None:
@@ -135,8 +135,7 @@ def _without_method(
         if best is not None and folder is not None:
             best.save(folder)
             kept = f"the best point so far is in {folder}"
-        note(f"fedrzo: interrupted; {kept}", quiet=False)
-        raise
+        raise KeyboardInterrupt(kept) from None
     if folder is not None:
         result.save(folder)
         note(f"wrote {folder}", quiet)

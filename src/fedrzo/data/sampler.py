@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedrzo.data.client_data import ALL_AT_ONCE, PyTree
 from fedrzo.errors import InputError
-from fedrzo.support.arguments import call_user
+from fedrzo.support.arguments import call_user, checked_signature
 from fedrzo.support.keys import usual
 from fedrzo.support.pytrees import index, replaced, size_of, traced
 
@@ -30,6 +30,7 @@ class Sampler:
     equal_size = None
     drawn: Any = None  # what losses are monitored over, clients and samples in front, where it is kept
 
+    @checked_signature()
     def __init__(self, fn: Callable[[jax.Array, Any], PyTree], clients: int, evaluation: int = 1024) -> None:
         if not callable(fn):
             raise InputError(f"Sampler: fn is {type(fn).__name__}, not a function; pass fn(key, client_id)")

@@ -23,8 +23,9 @@ import numpy as np
 from fedrzo.data.client_data import Whole
 from fedrzo.errors import BlackboxError
 from fedrzo.support.arguments import check_function
+from fedrzo.support.interrupt import PRESSES
 
-FAILURES: list[tuple[str, Exception]] = []  # of black boxes, that have not been told yet
+FAILURES: list[tuple[str, BaseException]] = []  # of black boxes, that have not been told yet
 FORGIVING = [0]  # how many runs are under way whose records are private; callbacks come in threads of their own
 COUNTING = threading.Lock()  # callbacks may come in several threads
 NO_LOSS = "USMmc"  # NumPy's text, dates and complex numbers, some of which it would turn into real numbers if asked to
@@ -116,10 +117,13 @@ def telling() -> Iterator[None]:
     earlier, log = len(FAILURES), logging.getLogger("jax._src.callback")  # it would log a traceback as well
     disabled, log.disabled = log.disabled, True
     try:
-        yield
+        with PRESSES.counted():
+            yield
     except Exception as error:
         found = FAILURES[earlier:]
         del FAILURES[earlier:]
+        if any(isinstance(failure, KeyboardInterrupt) for _, failure in found):
+            raise KeyboardInterrupt from None
         if not found or isinstance(error, BlackboxError):
             raise
         name, first = found[0]
@@ -166,8 +170,14 @@ class Host:
         leaves = [self._array(word, *known) for word, known in zip(words, self.signature, strict=self.cut is None)]
         lead = leaves[0].shape[: leaves[0].ndim - len(self.signature[0][0])]
         try:
+            if PRESSES.due:
+                raise KeyboardInterrupt
             value = self._points(leaves, size) if self.box.vectorized else self._value(self._cut(leaves, size))
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
+            # A terminal sends Ctrl-C to the processes of a pool as well: that they are gone is its doing.
+            if isinstance(error, KeyboardInterrupt) or PRESSES.seen():
+                FAILURES.append((self.box.name, KeyboardInterrupt()))
+                raise BlackboxError("blackbox: stopped by Ctrl-C") from None
             if FORGIVING[0]:
                 self.box.log(error)
                 value = np.full(lead, np.nan, self.dtype)

@@ -19,6 +19,9 @@ from fedrzo.vi.spectrum import largest_eigenvalue
 
 DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
 POINTS = 3
+CURVED = "add a term such as 0.01 * jnp.sum(y**2), or bound y by a lower_constraint"
+POSITIVE = "fz.sets.Box(0.01, np.inf) where x is the weight of a penalty"
+AROUND, SCALES = 3, 8  # directions (and opposites) and distances in which it is asked whether a lower loss still bends upwards
 LARGEST, LEAST = 60, 200  # steps of power iteration for the largest and the least eigenvalue
 CLEAR = 0.5  # of the strongest positive curvature: a negative one that neither noise nor a few odd directions explain
 TINY = 1e-6  # a curvature that may be the rounding of a linear loss
@@ -104,6 +107,43 @@ def _refuse_wrong_sign(problem: WithLowerLoss, found: np.ndarray) -> None:
         )
 
 
+def bends_wrongly(problem: WithLowerLoss, x: np.ndarray, distance: float) -> str | None:
+    """Say that the mean lower loss is not strongly convex in y where a run was, or may have been; None where it is.
+
+    A run whose last x is given has solved its lower level so far around it. A wrong answer may have thrown x there from
+    elsewhere: points that are no farther from x0 are asked about, too.
+    """
+
+    def least(point: np.ndarray) -> float:
+        return _overall(_at_points(_lower_extremes, problem.moved_to(point), problem.lower_data, problem.start_below))[0]
+
+    start, points = np.asarray(problem.x0, float), [x, *points_around(x, distance, AROUND)]
+    if problem.y0.size <= DENSE:
+        reach = np.linalg.norm(x - start)
+        points += [point for k in range(SCALES) if (d := distance * 4**k) <= reach for point in points_around(start, d, AROUND)]
+    found = [least(point) for point in points]
+    worst = int(np.argmin(found))
+    if not found[worst] <= 0:
+        return None
+    mend = (
+        f"it is not at x0 either: {CURVED}"
+        if least(start) <= 0
+        else f"give a lower_domain of x on which it is, such as {POSITIVE}"
+    )
+    at_x = np.array2string(points[worst], precision=4, threshold=8)
+    what = "{}: not strongly {} in y".format(*problem.convexity)
+    return (
+        f"{what} at x = {at_x} (measured modulus {found[worst]:.3g}), about where the run was, so that lower solves fail; {mend}"
+    )
+
+
+def points_around(x: np.ndarray, distance: float, directions: int) -> np.ndarray:
+    """Return points so far from x, along some directions and their opposites."""
+    noise = np.random.default_rng(0).normal(size=(directions, x.size))
+    steps = distance * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    return x + np.concatenate([steps, -steps]).astype(x.dtype)
+
+
 def client_smoothness(problem: Problem) -> float:
     """Return the largest smoothness of any one client's loss, estimated near x0: what a client's own steps must respect."""
     return _overall(_at_points(_client_extremes, problem, problem.data, problem.start))[1]
@@ -167,6 +207,7 @@ def _usable(modulus: float, smoothness: float, argument: str) -> tuple[float, fl
         warn(
             f"{argument}: not strongly convex on samples (measured modulus {modulus:.3g}, smoothness {smoothness:.3g}); "
             f"step sizes assume {FLOOR * smoothness:.3g}: give modulus and smoothness if you know them"
+            + (f"; else {CURVED}" if argument == "lower" else "")
         )
         modulus = FLOOR * smoothness
     return modulus, smoothness

@@ -13,7 +13,7 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.black_box import telling
-from fedrzo.support.arguments import call_user, describe
+from fedrzo.support.arguments import call_user, describe, kind
 from fedrzo.support.pytrees import Layout, as_float
 
 PyTree = Any
@@ -102,8 +102,12 @@ def set_family(constraint: Any, example: PyTree, clients: int) -> sets.SetFamily
         constraint = sets.Reals()
     shared = isinstance(constraint, sets.Set | sets.Public)
     if not shared and not isinstance(constraint, Sequence):
-        raise InputError(f"constraint: found {type(constraint).__name__}; pass a set such as fz.sets.Box, or one per client")
+        raise InputError(f"constraint: found {kind(constraint)}; pass a set such as fz.sets.Box(-1, 1), or one per client")
     members = [constraint] if shared else list(constraint)
+    if wrong := [member for member in members if not isinstance(member, sets.Set | sets.Public)]:
+        raise InputError(
+            f"constraint: found {kind(wrong[0])} where a set is expected; pass one such as fz.sets.Box(-1, 1), or one per client"
+        )
     if not shared and len(members) != clients:
         raise InputError(f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client")
     public = [isinstance(member, sets.Public) for member in members]
@@ -139,4 +143,9 @@ def flat_set(given: Any, example: PyTree, argument: str) -> sets.Set:
     """Return a set that acts on the flat vector of trees like an example."""
     if not isinstance(given, sets.Set):
         raise InputError(f"{argument}: found {type(given).__name__}; pass a set such as fz.sets.Box(-1, 1)")
-    return sets.flatten_set(given, example, argument)
+    try:
+        return sets.flatten_set(given, example, argument)
+    except InputError as error:
+        if argument != "lower_constraint":
+            raise
+        raise InputError(str(error).replace("but x has", "but y has").replace("part of x", "part of y")) from None

@@ -26,6 +26,15 @@ NEAR = 0.01  # stands for the smoothing of a method that has none
 # What `run` looks at, from all over the list: samples with equal labels would hide that a loss mixes them up.
 CLIENTS = 2
 BLACKBOX = 1, 3  # it may be slow; of two samples, the median is the mean
+NO_MEAN = "return the mean over the batch, not its median or maximum, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
+NO_MEAN_BLACKBOX = (
+    'if it is meant to be no mean, such as a median, pass batch_size="full": it then gets all samples of a client; else return '
+    "the mean over the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
+)
+SWAPPED = (
+    "its slope in y is the same for every x, so that x cannot move y; the upper loss comes first: are loss and lower swapped?"
+)
+UNUSED = "it has the same value at x0 and some way off; check that it uses x"
 IGNORED = "samples do not change with the key; draw them with jax.random and the key, since NumPy draws only once"
 
 
@@ -58,6 +67,10 @@ def warn_of_mistakes(problem: Problem, method: Any) -> None:
         warn(f"Sampler: {IGNORED}")
     if not problem.takes_batches:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
+    if known(problem, "ignores x", functools.partial(ignores_x, problem)):
+        warn(f"loss: {UNUSED}")
+    if known(problem, "lower ignores x", functools.partial(lower_ignores_x, problem)):
+        warn(f"lower: {SWAPPED}")
     smoothing = float(getattr(method, "smoothing", NEAR))
     for level in problem.stated:
         found = known(problem, (level.argument, smoothing), functools.partial(mistake, level, smoothing, problem.dtype))
@@ -75,7 +88,7 @@ def mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:
         values = _ask(level.loss, level.data, points[:2], *BLACKBOX)
     else:
         values = _ask(level.loss, level.data, points, CLIENTS, SAMPLES)
-    return None if values is None else no_mean(values, 0.0, dtype)
+    return None if values is None else no_mean(values, 0.0, dtype, is_blackbox(level.loss))
 
 
 def _warn_of_no_mean(level: Stated, found: Mistake, method: Any) -> None:
@@ -115,12 +128,44 @@ def ignores_key(sampler: Sampler) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+def ignores_x(problem: Problem) -> bool:
+    """Tell whether a loss has the same value at x0 and on both sides of it; black boxes, and losses of y, are not asked."""
+    [level, *below] = problem.stated
+    if below or problem.hierarchical or is_blackbox(level.loss):
+        return False
+    x, away = _away(level, problem.dtype)
+    values = _ask(
+        level.loss, level.data, [level.trees(jnp.asarray(place)) for place in (x, x + away, x - away)], CLIENTS, SAMPLES
+    )
+    return values is not None and bool(np.all(values.singles == values.singles[:, :, :1]))
+
+
+def lower_ignores_x(problem: Any) -> bool:
+    """Tell whether a lower loss has the same slope in y at x0 and on both sides of it, and Y(x) does not depend on x either."""
+    if len(problem.stated) < 2 or problem.lower_blackbox or problem.lower_set_fn is not None:
+        return False
+    upper, lower = problem.stated
+    batch = some_samples(lower.data, 0, SAMPLES if not lower.data.stored else min(SAMPLES, int(lower.data.sizes[0])))
+    (x, far), (_, aside) = (_away(level, problem.dtype) for level in (upper, lower))
+    y = jnp.asarray(lower.start, problem.dtype) + aside  # at y0 itself a product of x and y may vanish
+    slope = jax.jit(jax.grad(lower.loss, 1))
+    points = (problem.into_domain(jnp.asarray(place)) for place in (x, x + far, x - far))
+    here, *there = (jax.flatten_util.ravel_pytree(slope(*problem.trees(point, y), batch))[0] for point in points)
+    return all(np.array_equal(here, other) for other in there)
+
+
+def _away(level: Stated, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return where a level starts, and some way to go from there."""
+    direction = np.random.default_rng(0).normal(size=level.start.size)
+    return np.asarray(level.start, dtype), (FAR * direction / np.linalg.norm(direction)).astype(dtype)
+
+
 def usable(values: Values) -> np.ndarray:
     """Tell at which points a client's losses are finite."""
     return np.isfinite(values.together) & np.isfinite(values.singles).all(axis=1)
 
 
-def no_mean(values: Values, noise: float, dtype: Any) -> Mistake | None:
+def no_mean(values: Values, noise: float, dtype: Any, blackbox: bool) -> Mistake | None:
     """Tell a mean from anything else: what samples cost together against the mean of what each costs, as x moves.
 
     At x0 alone they may well agree: at x = 0, say, predictions are 0 whatever samples are mixed up with which.
@@ -141,11 +186,11 @@ def no_mean(values: Values, noise: float, dtype: Any) -> Mistake | None:
     if _range(gap) > ALIKE * _range(means) + rounding:
         if _largest(together - sums) <= ALIKE * _largest(sums):
             return Mistake("over a batch it is the sum of its samples' losses; return their mean", True, True, *there)
-        text = (
-            f"over {samples} samples it is {there[0]:.4g}, but the mean of their losses is {there[1]:.4g}; return the mean over "
-            "the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
-        )
-        return Mistake(text, True, False, *there)
+        return Mistake(
+            f"over {samples} samples it is {there[0]:.4g}, but the mean of their losses is {there[1]:.4g}; "
+            f"{NO_MEAN_BLACKBOX if blackbox else NO_MEAN}",
+            True, False, *there,
+        )  # fmt: skip
     if _largest(gap) > ALIKE * _largest(means) + rounding:
         text = (
             f"over {samples} samples it differs by {_largest(gap):.3g} from the mean of their losses, wherever x is: steps do "

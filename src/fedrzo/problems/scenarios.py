@@ -24,6 +24,7 @@ FEWEST = 8  # scenarios of a client that are measured, where it has as many
 AT_A_TIME = 128  # scenarios measured together; bounds the memory that their Jacobians take
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
 FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
+SIGN = "check the sign of the map first: it must grow with y, as the gradient of a loss to be minimised does"
 POWER = 40  # steps of power iteration that rank scenarios, where a Jacobian is too large to be formed
 
 
@@ -91,13 +92,13 @@ class WithMap(Hierarchical):
         """Warn of a map that is not strongly monotone; refuse it on an unbounded Y, where it may have no solution at all."""
         if measured.mu <= 0 and _is_unbounded(lower_set, self.lower_layout.size):
             raise InputError(
-                f"lower_constraint: Y is unbounded and the map's measured modulus is {measured.mu:.3g}: there may be no lower "
-                "solution; bound Y, or make the map strongly monotone"
+                f"map: not strongly monotone in y (measured modulus {measured.mu:.3g}), and Y is unbounded, so that there may be "
+                f"no lower solution; {SIGN}, or bound Y by a lower_constraint"
             )
         if measured.mu <= 0:
             warn(
-                f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}); lower solutions may not be "
-                "unique, and their error has no bound"
+                f"map: not strongly monotone on samples (measured modulus {measured.mu:.3g}), so that lower solutions may not be "
+                f"unique, and their error has no bound; {SIGN}"
             )
         elif self.modulus is not None and self.modulus > measured.mu * (1 + 1e-6):
             warn(

@@ -178,9 +178,9 @@ class Result:
         """Return the history as a pandas DataFrame."""
         return require("pandas", "plots").DataFrame(self.history.to_dict())
 
-    def plot(self, **options: Any) -> Any:
-        """Draw loss against rounds, bytes and evaluations; returns a matplotlib figure."""
-        return plots.curves({str(self.spec.get("method", "run")): [self.history]}, **options)
+    def plot(self, metric: str = "loss", **options: Any) -> Any:
+        """Draw a column against rounds, bytes and evaluations; returns a matplotlib figure."""
+        return plots.curves({str(self.spec.get("method", "run")): [self.history]}, metric, **options)
 
     def save(self, folder: str | Path) -> None:
         """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing; an earlier result there is replaced."""

@@ -82,13 +82,13 @@ class Sweep:
         ]
         return pandas.concat(frames, ignore_index=True)
 
-    def plot(self, **options: Any) -> Any:
+    def plot(self, metric: str = "loss", **options: Any) -> Any:
         """Draw one curve per setting with its 95 % band; returns a matplotlib figure."""
         groups = {}
         for setting, results in zip(self.settings, self.results, strict=True):
             method = str(results[0].spec.get("method", "all")).partition("(")[0]  # where nothing is swept, its name
             groups[text.label(setting) if setting else method] = [result.history for result in results]
-        return plots.curves(groups, **options)
+        return plots.curves(groups, metric, **options)
 
 
 def _ends(sweep: Sweep) -> tuple[list[str], list[list[str]]]:

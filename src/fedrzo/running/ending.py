@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.results.result import Result
-from fedrzo.running.health import broken, end_losses, far_outside, inaccurate_end, worse_end
+from fedrzo.running.health import broken, end_losses, far_outside, inaccurate_end, not_convex, worse_end
 from fedrzo.running.job import Job
 
 
@@ -39,7 +39,10 @@ def _spec(job: Job, i: int, engine: str) -> dict:
 def _doubts(job: Job, i: int, x: np.ndarray) -> list[str]:
     """Return what speaks against the end of one run; what the method itself doubts, only of single runs: it takes time."""
     method, history, session = job.case.methods[i], job.histories[i], job.session
-    found = [far_outside(method, history, job.case.problem.layout.scale), inaccurate_end(method, history), broken(history)]
+    inaccurate = inaccurate_end(method, history)
+    if inaccurate is not None and job.single:
+        inaccurate = not_convex(method, session) or inaccurate
+    found = [far_outside(method, history, job.case.problem.layout.scale), inaccurate, broken(history)]
     if job.single and session.data_at_hand and session.round > 0:
         found.append(method.doubt(session.problem, x, session.round))
     return [text for text in found if text is not None]

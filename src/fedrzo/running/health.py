@@ -12,6 +12,8 @@ from fedrzo.engines.base import Progress, Session
 from fedrzo.errors import warn
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.curvature import bends_wrongly, points_around
+from fedrzo.problems.questions import BY_SERVER
 from fedrzo.results.history import History
 from fedrzo.results.text import WORSE
 
@@ -88,7 +90,7 @@ def failure(method: Method, session: Session) -> str | None:
         return None
     before = np.asarray(record.x_good)
     largest = float(np.abs(before).max())
-    reason = method.diagnose(session.states()[0], before) or _hole(method, session, record)
+    reason = not_convex(method, session) or method.diagnose(session.states()[0], before) or _hole(method, session, record)
     reason = reason or (
         f"x is no longer finite (its largest entry before was {largest:.3g}); use a smaller stepsize, or check the loss for "
         "non-finite values"
@@ -96,14 +98,20 @@ def failure(method: Method, session: Session) -> str | None:
     return f"stopped after round {int(record.first_failed_round)}: {reason}"
 
 
+def not_convex(method: Method, session: Session) -> str | None:
+    """Say that the lower loss bends the wrong way near the last good x, where a server solves it; None where it does not."""
+    problem: Any = session.problem
+    if not session.data_at_hand or problem.lower_solved_by != BY_SERVER or problem.lower_blackbox:
+        return None
+    return bends_wrongly(problem, np.asarray(session.progress()[0].x_good, float), float(getattr(method, "smoothing", NEARBY)))
+
+
 def _hole(method: Method, session: Session, record: Progress) -> str | None:
     """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
     if not session.data_at_hand:
         return None
     smoothing = float(getattr(method, "smoothing", NEARBY))
-    noise = np.random.default_rng(0).normal(size=(DIRECTIONS, record.x_good.size))
-    steps = smoothing * noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    around = record.x_good + np.concatenate([steps, -steps]).astype(record.x_good.dtype)
+    around = points_around(np.asarray(record.x_good), smoothing, DIRECTIONS)
     bad = int(np.sum(~np.isfinite(losses_at(session.problem, around))))
     if not bad:
         return None

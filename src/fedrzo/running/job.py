@@ -10,13 +10,14 @@ from pathlib import Path
 
 from fedrzo.engines.base import Look, Session
 from fedrzo.errors import DivergedError, InputError
+from fedrzo.problems.black_box import telling
 from fedrzo.results.history import History
 from fedrzo.running.case import Case, StopRule, Watch
 from fedrzo.running.checkpoint import Checkpoint
-from fedrzo.running.health import Runaway, failure, unsolved
-from fedrzo.running.interrupt import Interrupt
+from fedrzo.running.health import Runaway, failure, not_convex, unsolved
 from fedrzo.running.loggers import Row, Sink
-from fedrzo.running.progress import Bar
+from fedrzo.support.interrupt import Interrupt
+from fedrzo.support.progress import Bar
 
 PATIENCE = 0.2  # seconds for which rounds are run at a time: so long the bar stands still, and Ctrl-C waits
 LONG_RUN = 10.0  # seconds from which on a run ends with a hint how to shorten the next one, if there is one
@@ -82,7 +83,7 @@ class Job:
         """Run to the end, until `stop` says so, or until Ctrl-C: a KeyboardInterrupt that says how to go on."""
         with Bar(self.case.rounds, self.session.round, progress) as bar:
             try:
-                with Interrupt(bar.tell) as interrupt:
+                with Interrupt(bar.tell) as interrupt, telling():  # which lets a second Ctrl-C end a black box's rounds
                     self._rounds(bar, interrupt)
                     self.interrupted = interrupt.asked
                     self.store()
@@ -198,7 +199,8 @@ class Job:
         found = self.runaway.look(look.away)
         found = found or unsolved(self.case.methods[0], self.histories[0])
         if found is not None:
-            raise self._diverged(f"stopped after round {look.round - 1}: {found}")
+            cause = not_convex(self.session.method, self.session) or found
+            raise self._diverged(f"stopped after round {look.round - 1}: {cause}")
 
     def _diverged(self, found: str) -> DivergedError:
         kept = "" if self.stored == -math.inf else f"; the checkpoint in {self.folder} is from before"

@@ -28,11 +28,12 @@ from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.job import Job
 from fedrzo.running.loggers import Row, Sink, logging
 from fedrzo.running.private import calibrated
-from fedrzo.running.progress import is_wanted
 from fedrzo.running.tuning import begin, tunings
 from fedrzo.support.arguments import check_row_function, checked_signature, kind
 from fedrzo.support.files import check_writable
 from fedrzo.support.hardware import warn_of_idle_gpu
+from fedrzo.support.interrupt import saying
+from fedrzo.support.progress import is_wanted
 from fedrzo.support.settings import fields
 
 Returned = TypeVar("Returned", Result, Sweep)
@@ -156,7 +157,7 @@ def _run(
     warn_of_long_steps(case.methods, case.problem, case.rounds)
     watch = case.stop.begin(case, engine) if isinstance(case.stop, StopRule) else None
     began = time.perf_counter()
-    with case.problem.precision():
+    with saying("stopped before the first round; nothing was kept: call it again"), case.problem.precision():
         problem = feasible_start(case.problem)
         if not problem.hidden:
             check_start(problem, case.methods[0])

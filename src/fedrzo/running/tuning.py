@@ -28,10 +28,12 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import telling
 from fedrzo.results.result import Tuning
 from fedrzo.running.case import Case, StopRule
 from fedrzo.running.checkpoint import Checkpoint
 from fedrzo.running.search import Enough, Search, StoppedError
+from fedrzo.support.interrupt import saying
 
 STREAM = 5  # of the run's key that the search is drawn from
 SHARES = (1 / 32, 1 / 12, 1 / 6)  # of the rounds, one stage after the other
@@ -39,6 +41,7 @@ THEORY = 0.5  # p as the theory has it: all there is to go by after a single sta
 SETTLED = 0.8  # p where gains have ceased to grow
 GROWING = 2.0  # what p falls by, times the power of the rounds that gains still grow by
 ROUNDS = 4  # of the shortest stage, at least
+STOPPED = "stopped while a stepsize was searched for, before the first round; pass a number to go without a search"
 
 
 def is_auto(method: Method) -> bool:
@@ -65,13 +68,9 @@ def tunings(
     for i, (method, key) in enumerate(zip(methods, case.keys, strict=True)):
         tuning, x = None, None
         if is_auto(method):
-            try:
+            with saying(STOPPED), telling():
                 enough = _enough(case, i, began)
                 tuning, x = tune(method, problem, key, case.rounds, case.clients_per_round, engine, progress, enough)
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(
-                    "stopped while a stepsize was searched for, before the first round; pass a number to go without a search"
-                ) from None
             if progress:
                 print(f"stepsize: {tuning.stepsize:.3g}, found in {len(tuning.trials)} trials", file=sys.stderr)
         found.append(tuning)

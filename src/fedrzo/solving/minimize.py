@@ -59,7 +59,11 @@ def minimize(
         return fun(x, *args)
 
     problem = Nonsmooth(loss if traced else blackbox(loss), ClientData([NOTHING]), start, constraint, name=_name(fun))
-    found = solve(problem, seconds, key, progress=progress)
+    try:
+        found = solve(problem, seconds, key, progress=progress)
+    except InputError as error:  # in the words of this call
+        said = str(error).replace(", the mean over its batch", "").replace("x0, the loss, or the data", "x0, or the function")
+        raise InputError(f"fun{said.removeprefix('loss')}" if said.startswith("loss:") else said) from None
     last, x = found.history.last, np.asarray(found.x_feasible)
     stopped = found.spec["stopped"]
     return OptimizeResult(

@@ -16,17 +16,19 @@ from fedrzo.certificates import Certificate, certify
 from fedrzo.engines.base import Engine
 from fedrzo.errors import FedrzoError, InputError
 from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import telling
 from fedrzo.problems.mistakes import warn_of_mistakes
 from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.results.result import Result
 from fedrzo.results.text import short
-from fedrzo.running.progress import is_wanted
 from fedrzo.running.run import run_key
 from fedrzo.solving.judging import LANES
 from fedrzo.solving.setup import prepare
 from fedrzo.solving.stages import Search
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.interrupt import saying
 from fedrzo.support.numbers import constant
+from fedrzo.support.progress import is_wanted
 
 ENOUGH = 1e-3  # of the certificate's bound at the start: what the one at the end should be at most
 TIME_UP = "the time limit was reached"
@@ -66,7 +68,7 @@ def solve(
         raise InputError(f"engine: {chosen.name!r} has no data to compare points by; solve in a simulation, or use fz.run")
     checked = run_key(key)
     seed = int(key) if isinstance(key, int | np.integer) else int(jax.random.bits(checked))
-    with problem.precision():
+    with saying("stopped before the first stage; nothing was kept: call it again"), problem.precision():
         moved = feasible_start(problem)
         check_start(moved, None)
         setup = prepare(moved, seed)
@@ -79,11 +81,12 @@ def solve(
         search.row(took)
         pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
         try:
-            found = _descend(search, began, is_wanted(progress))
-            if search.settle():  # a certificate is of one point
-                found = None
-                search.row(time.perf_counter() - began)
-            return pack(found)
+            with telling():
+                found = _descend(search, began, is_wanted(progress))
+                if search.settle():  # a certificate is of one point
+                    found = None
+                    search.row(time.perf_counter() - began)
+                return pack(found)
         except KeyboardInterrupt:
             stopped = KeyboardInterrupt(
                 f"stopped after stage {search.stages}; the exception's `result` holds the best point so far"
@@ -106,7 +109,7 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
                 print(f"{where}: loss {short(search.objective)}, {spent}", file=sys.stderr)
         if not search.kept and not search.late and search.firmer():
             continue
-        found = certified(search) if search.can_certify else None
+        found = certified(search, shown) if search.can_certify else None
         if found is not None:
             search.row(time.perf_counter() - began)
         if found is not None and enough(*found):
@@ -125,7 +128,7 @@ def enough(start: Certificate, end: Certificate) -> bool:
     return math.isfinite(end.upper) and end.upper <= ENOUGH * start.upper
 
 
-def certified(search: Search) -> Certificates | None:
+def certified(search: Search, shown: bool = False) -> Certificates | None:
     """Return certificates of the start and of the best point, at the smoothing that found it; None where none can be had."""
     setup, best = search.setup, search.best
     problem, method, begun = setup.problem, best.method, time.perf_counter()
@@ -136,7 +139,7 @@ def certified(search: Search) -> Certificates | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 made = certify(problem, problem.layout.unravel(x), float(method.smoothing), search.key, oracle=oracle,
-                               moreau=float(method.moreau), engine=search.engine)  # fmt: skip
+                               moreau=float(method.moreau), engine=search.engine, progress=shown)  # fmt: skip
         except FedrzoError as error:
             search.refused = f"there is no certificate: {error}"
             return None

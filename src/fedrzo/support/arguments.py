@@ -110,10 +110,11 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
         return function(*arguments)
     except FedrzoError:
         raise
-    except UNTRACEABLE as error:
-        way_out = ", or wrap it: fz.blackbox" if wrap else ""
-        raise InputError(f"{argument}: it {UNTRACED} ({type(error).__name__}); write it with jax.numpy{way_out}") from error
     except Exception as error:
+        # What other libraries do not find in an array that is being traced is an attribute.
+        if isinstance(error, UNTRACEABLE) or (isinstance(error, AttributeError) and "Tracer" in str(error)):
+            way_out = ", or wrap it: fz.blackbox" if wrap else ""
+            raise InputError(f"{argument}: it {UNTRACED} ({type(error).__name__}); write it with jax.numpy{way_out}") from error
         name = "" if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: "
         reason, remedy = f"{name}{first_line(error)}", _remedy(error, call, arguments)
         raise InputError(f"{argument}: calling {call} failed: {reason}; {remedy}") from error

@@ -18,11 +18,13 @@ from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
 from fedrzo.problems.start import check_point
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.interrupt import saying
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.slopes import Slopes, slopes
 
 POINTS = 8  # around the given one, half of them at the radius, half inside
 OUTER = 256  # points for the sets, which cost no loss values
+STOPPED = "stopped while constants were estimated from samples; give those that you know, such as lipschitz, or fewer points"
 SIGMAS = 2.0  # of the sampling error that an interval takes in on either side
 
 
@@ -90,7 +92,7 @@ def estimate(
     radius, points = constant(radius, "radius"), whole(points, "points")
     if isinstance(key, bool) or not isinstance(key, int | np.integer) or key < 0:
         raise InputError(f"key: found {key!r}; pass a whole number that is not negative")
-    with problem.precision():
+    with saying(STOPPED), problem.precision():
         around = ball(x, radius, points, key)
         found = slopes(problem, around, radius, key)
         sets = dissimilarity(problem, x, radius, key)

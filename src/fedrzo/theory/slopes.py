@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.errors import InputError
 from fedrzo.federation.client import Client
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.inputs import one_sample
 from fedrzo.problems.questions import BY_CLIENTS
 
 CLIENTS = 64  # looked at, at most
@@ -47,6 +49,7 @@ class Place(NamedTuple):
 
 def slopes(problem: Problem, points: np.ndarray, radius: float, key: int) -> Slopes:
     """Find the norms at some points, the first of which is the centre."""
+    _refuse_whole_numbers(problem)
     n = points.shape[1]
     samples = int(np.clip(NUMBERS // n, 4, SAMPLES))
     clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
@@ -66,6 +69,20 @@ def slopes(problem: Problem, points: np.ndarray, radius: float, key: int) -> Slo
     found, weights = (_differences if blind else _gradients)(problem, place, clients, seeds, stored)
     found, weights = jax.tree.map(lambda part: np.asarray(part, np.float64), (found, weights))
     return found._replace(weights=weights, noise=noise, exact=exact)
+
+
+def _refuse_whole_numbers(problem: Problem) -> None:
+    """Refuse a loss that returns whole numbers: it has no slope."""
+    level = problem.stated[0]
+    if is_blackbox(level.loss):
+        return
+    trees = level.trees(jnp.asarray(level.start, problem.dtype))
+    found = jax.eval_shape(level.loss, *trees, problem.alone(one_sample(level.data)))
+    if jnp.issubdtype(found.dtype, jnp.integer):
+        raise InputError(
+            f"loss: found a whole number ({found.dtype}), which has no slope to estimate; return a float: a mean, such as "
+            "jnp.mean(...), where it counts something"
+        )
 
 
 def _over_clients(problem: Problem, clients: Any, seeds: jax.Array, stored: bool, one: Any) -> Any:

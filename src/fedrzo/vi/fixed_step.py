@@ -42,7 +42,10 @@ class Projection(Solver):
     def check(self, mu: float, L: float) -> None:
         """Refuse a default stepsize that mu does not allow; warn of a tau below the theory's."""
         if self.stepsize is None and not mu > 0:
-            raise InputError(f"solver: stepsize defaults to mu/L^2, but mu is {mu:.3g}; pass a stepsize, or fz.vi.Accelerated")
+            raise InputError(
+                f"map: not strongly monotone in y (modulus {mu:.3g}), so that the solver's usual stepsize mu/L^2 is none; check "
+                "the sign of the map first: it must grow with y, as the gradient of a loss to be minimised does"
+            )
         least = float(needed_tau(mu, L)) if mu > 0 else float("inf")
         if self.tau is not None and self.tau < least * (1 - 1e-9):
             warnings.warn(

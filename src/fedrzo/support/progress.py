@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a bar with the time left where somebody watches, else a line now and then."""
+"""How far something long is, on standard error: a bar with the time left where somebody watches, else a line now and then."""
 
 import datetime
 import importlib.util
@@ -25,10 +25,13 @@ def _is_live(console: Console) -> bool:
 
 
 class Bar:
-    """A context that shows how far a run is, if that is wanted: by a bar, or by lines where a bar cannot move."""
+    """A context that shows how far something is, if that is wanted: by a bar, or by lines where a bar cannot move.
 
-    def __init__(self, rounds: int, done: int, wanted: bool) -> None:
-        self.rounds, self.first = rounds, done
+    A bar counts rounds, or another `unit`, from `done` to `total`.
+    """
+
+    def __init__(self, total: int, done: int, wanted: bool, unit: str = "round") -> None:
+        self.total, self.first, self.unit = total, done, unit
         console = Console(stderr=True)
         self.lines = wanted and not _is_live(console)
         self.bar: Progress | None = None
@@ -37,11 +40,11 @@ class Bar:
         if wanted and not self.lines:
             # A row may take minutes: over the usual half minute there would be no two of them to estimate the time left by.
             self.bar = Progress(
-                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+                TextColumn(unit), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
                 TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
                 console=console, refresh_per_second=4, speed_estimate_period=3600,
             )  # fmt: skip
-            self.task = self.bar.add_task("run", total=rounds, completed=done, rate="", note="")
+            self.task = self.bar.add_task("run", total=total, completed=done, rate="", note="")
             self.fields = self.bar.tasks[0].fields
 
     def __enter__(self) -> Self:
@@ -56,20 +59,23 @@ class Bar:
 
     def show(self, done: int, row: dict[str, Any]) -> None:
         """Update to the newest row."""
-        loss = f"loss {row['loss']:.5g}" if "loss" in row else ""
+        self.note(done, f"loss {row['loss']:.5g}" if "loss" in row else "")
+
+    def note(self, done: int, word: str = "") -> None:
+        """Update how much is done, with a word on it."""
         if self.bar is not None:
             speed = self.bar.tasks[self.task].speed
-            self.bar.update(self.task, completed=done, rate=f"{speed:.1f} rounds/s" if speed else "", note=loss)
+            self.bar.update(self.task, completed=done, rate=f"{speed:.1f} {self.unit}s/s" if speed else "", note=word)
         if self.lines:
             now = time.perf_counter()
-            self.line = self._line(done, loss, now - self.began)
+            self.line = self._line(done, word, now - self.began)
             if now - self.said >= LINE_SECONDS:
                 self.said = now
                 self._say()
 
-    def _line(self, done: int, loss: str, spent: float) -> str:
-        left = spent / (done - self.first) * (self.rounds - done) if done > self.first else 0.0
-        parts = [f"round {done}/{self.rounds}", loss, _clock(spent), f"{_clock(left)} left" if left else ""]
+    def _line(self, done: int, word: str, spent: float) -> str:
+        left = spent / (done - self.first) * (self.total - done) if done > self.first else 0.0
+        parts = [f"{self.unit} {done}/{self.total}", word, _clock(spent), f"{_clock(left)} left" if left else ""]
         return ", ".join(filter(None, parts))
 
     def _say(self) -> None:
