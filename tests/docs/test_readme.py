@@ -25,7 +25,9 @@ def test_example_prints_what_the_readme_says(capsys, tmp_path, monkeypatch):
 @pytest.mark.slow("solves for up to half a minute")
 def test_one_function_is_minimised_as_the_readme_says(capsys):
     code, printed = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.S)[1]
-    exec(compile(code, "README.md", "exec"), {"fz": fz})
+    patient = code.replace("seconds=30", "seconds=300")  # it ends by itself, but not in time where many others are at work
+    assert patient != code
+    exec(compile(patient, "README.md", "exec"), {"fz": fz})
     assert capsys.readouterr().out == printed
 
 
