@@ -56,7 +56,7 @@ def test_a_new_file_runs_and_reaches_its_answer(kind, tmp_path, capsys):
 @pytest.mark.slow("solves twice, without a method")
 @pytest.mark.parametrize("kind", ["nonsmooth", "bilevel"])  # those with a kink at their answer
 def test_solve_alone_reaches_the_answer_of_a_new_file(kind, tmp_path, capsys):
-    found = fz.solve(UserFile(str(write(kind, tmp_path, capsys))).problem, progress=False)
+    found = fz.solve(UserFile(str(write(kind, tmp_path, capsys))).problem, seconds=240, progress=False)
     x, loss, *_ = ANSWERS[kind]
     np.testing.assert_allclose(found.x_feasible, x, atol=0.001)
     assert found.loss_feasible == pytest.approx(loss, abs=0.001)

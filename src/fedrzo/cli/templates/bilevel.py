@@ -41,7 +41,7 @@ problem = fz.Bilevel(
 
 def stepsize(r):
     """Return the stepsize of round r: long steps get near, short ones settle. A plain number is fine, too."""
-    return 0.4 / (10 + r)
+    return 0.4 / (40 + r)
 
 
 # The lower level is solved by federated rounds of its own, at x+v and x-v together. With a kink at the answer, x ends about
