@@ -84,7 +84,7 @@ def test_in_one_dimension_nothing_is_left_to_chance():
     for loss in (distance, fz.blackbox(distance)):
         problem = line(loss)
         found = fz.certify(problem, np.array([0.8]), 0.5)
-        values = [np.mean([abs(0.8 + v - own).mean() for own in ([0.0, 1.0], [0.5, 3.0, 2.0])]) for v in (0.5, -0.5)]
+        values = [np.mean([np.abs(0.8 + v - np.array(own)).mean() for own in ([0.0, 1.0], [0.5, 3.0, 2.0])]) for v in (0.5, -0.5)]
         square = (values[0] - values[1]) ** 2
         assert found.squared_norm == pytest.approx(square, rel=1e-12)
         assert found.interval[0] <= square <= found.interval[1]
