@@ -1,6 +1,7 @@
 """What the documentation quotes is there: lines of the paper's listings, public names, commands. `make docs` checks its links."""
 
 import dataclasses
+import importlib.util
 import re
 import subprocess
 import sys
@@ -120,17 +121,21 @@ def test_the_overview_names_every_command_and_its_spec_is_one():
 
 
 @pytest.mark.slow("runs all code of a page")
-@pytest.mark.parametrize("name", ["plots", "sets"])
+@pytest.mark.parametrize("name", ["black-boxes", "plots", "sets", "tutorial"])
 def test_code_of_a_page_prints_what_the_page_says(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (DOCS / f"{name}.md").read_text(), re.S | re.M)
     names = {}
     for language, text in blocks:
-        if language == "python":
+        if language == "python" and not ("import torch" in text and importlib.util.find_spec("torch") is None):
             exec(compile(text, name, "exec"), names)
     printed = capsys.readouterr().out
     assert printed.count("\n") > 1
-    assert printed == "".join(text for language, text in blocks if not language)
+    assert without_seconds(printed) == without_seconds("".join(text for language, text in blocks if not language))
+
+
+def without_seconds(text):
+    return re.sub(r"here about .* to compile", "", text)
 
 
 def test_every_extra_is_on_the_page_about_installing():
