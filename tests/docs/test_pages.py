@@ -108,6 +108,20 @@ def test_the_reference_shows_what_a_method_takes():
     shown = {parameter.name: parameter.default for parameter in module["LFD"].parameters}
     fields = {field.name: repr(field.default) for field in dataclasses.fields(fz.LFD)}
     assert shown == {"self": None, **fields}
+    costs = griffe.load("fedrzo.federation.protocol", search_paths=[ROOT / "src"], extensions=extensions)["Cost"]
+    assert {parameter.name: parameter.default for parameter in costs.parameters} == {"self": None} | dict.fromkeys(
+        fz.Cost._fields, "0"
+    )
+
+
+def test_the_reference_begins_with_a_table_of_names_as_users_write_them():
+    page = (DOCS / "reference.md").read_text()
+    assert build_hooks.NAMES in page
+    rows = build_hooks.names_of(page).splitlines()
+    assert "| [`fz.run`](#fedrzo.running.run.run) | Solve a problem by a method. |" in rows
+    assert any(row.startswith("| [`fz.sets.Box`](#fedrzo.sets.basic.Box) | The box") for row in rows)
+    assert not [row for row in rows if row.endswith("|  |")]  # every name has a docstring
+    assert build_hooks.public_name("fedrzo.methods.base.at") == "fedrzo.methods.at"  # it is not in fz
 
 
 def test_the_overview_names_every_command_and_its_spec_is_one():
