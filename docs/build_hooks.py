@@ -5,13 +5,16 @@
 * In a section with such a listing, `*that with the comment "line 7"*` becomes the line of that file with this comment, which is
   line 7 of the paper's algorithm.
 * The line `COMMANDS` becomes the reference of all commands, from their own help.
+* The line `NAMES` becomes a table of all that the page documents, each `::: PATH` gets the name that users write as its heading.
 
-All three say something to those who read the pages as they are, on a code host, too.
+All of them say something to those who read the pages as they are, on a code host, too.
 """
 
 import ast
+import inspect
 import io
 import logging
+import pkgutil
 import re
 import textwrap
 import tokenize
@@ -23,6 +26,8 @@ FROM_ROOT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contribut
 CODE = re.compile(r"^Code: \[`(\S+)`\]\(\.\./(\S+)\)$", re.M)
 LINE = re.compile(r'\*that with the comment "line (\d+)"\*')
 COMMANDS = "*`fedrzo --help` and `fedrzo COMMAND --help` say what stands here in the site that `make docs` builds.*"
+NAMES = "*On the site that `make docs` builds, a table of all names stands here, and docstrings in place of the lines `:::`.*"
+DOCUMENTED = re.compile(r"^::: (\S+)\n(?:    options: \{(.*)\}\n)?", re.M)
 NAMED = re.compile(r"[Ll]ines? (\d+(?:(?:, |;? and )\d+)*)")  # "line 4", "lines 3, 6 and 8", "line 4; and 5"
 FETCHED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
 logger = logging.getLogger("mkdocs.hooks")  # its warnings are errors in a strict build
@@ -34,6 +39,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = for_site((ROOT / FROM_ROOT[page.file.src_uri]).read_text())
     if COMMANDS in markdown:
         markdown = markdown.replace(COMMANDS, command_line())
+    if NAMES in markdown:
+        markdown = DOCUMENTED.sub(with_heading, markdown.replace(NAMES, names_of(markdown)))
     markdown = "".join(map(lines_beside, re.split(r"^(?=## )", markdown, flags=re.M)))
     return CODE.sub(lambda found: listing(*found.groups()), markdown)
 
@@ -118,3 +125,36 @@ def command_line() -> str:
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="fedrzo")
     return text.split("\n", 1)[1]  # the page has its own title
+
+
+def names_of(markdown: str) -> str:
+    """Return a table of what a page documents, section by section: each name with a link, and the first line of its docstring."""
+    rows = ["| name | what it is |", "| --- | --- |"]
+    for section in re.split(r"^## ", markdown, flags=re.M)[1:]:
+        rows.append(f"| **{section.splitlines()[0]}** | |")
+        for path, _ in DOCUMENTED.findall(section):
+            line = (inspect.getdoc(pkgutil.resolve_name(path)) or "").partition("\n")[0].replace("|", "&#124;")
+            name = public_name(path)
+            shown = name if name.startswith("fz.") else name.rpartition(".")[2]  # what few import: else the column is too wide
+            rows.append(f"| [`{shown}`](#{path}) | {line} |")
+    return "\n".join(rows)
+
+
+def with_heading(found: re.Match[str]) -> str:
+    """Return a line `::: PATH` with the options that make its heading the name that users write."""
+    path, options = found.groups()
+    more = f", {options}" if options else ""
+    return f"::: {path}\n    options: {{heading: '{public_name(path)}', toc_label: '{path.rpartition('.')[2]}'{more}}}\n"
+
+
+def public_name(path: str) -> str:
+    """Return how users write what stands at a path: by the shortest way that leads there, from `fz` if it can."""
+    found, (first, *rest) = pkgutil.resolve_name(path), path.split(".")
+    for depth in range(len(rest)):
+        name = ".".join([first, *rest[:depth], rest[-1]])
+        try:
+            if pkgutil.resolve_name(name) is found:
+                return name.replace("fedrzo.", "fz.", 1) if name.split(".")[1] in pkgutil.resolve_name(first).__all__ else name
+        except (AttributeError, ModuleNotFoundError):
+            continue
+    return path

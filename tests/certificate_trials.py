@@ -119,7 +119,7 @@ CASES = {  # the problem, whether to go opposite to the loss's gradient, how far
 
 
 def main(repetitions=6000, smoothing=0.1):
-    """Print the table of docs/certificates.md: coverage, and misses because the interval lies too high or too low."""
+    """Print the table of docs/measured-certificates.md: coverage, and misses because the interval lies too high or too low."""
     for name, (make, opposite, widths) in CASES.items():
         for shift, width in widths.items():
             x, truth = away(make(), shift, smoothing, opposite)

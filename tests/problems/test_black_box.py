@@ -62,7 +62,7 @@ def test_a_client_of_any_size_is_one_call(vectorized):
 def test_the_page_says_how_often_a_black_box_is_called(capsys):
     """Two rounds of three steps, both signs, three clients; three rows of the history; ten calls before the first round."""
     page = (Path(__file__).parents[2] / "docs" / "black-boxes.md").read_text()
-    code, printed = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL).groups()
+    code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
     names = {}
     exec(compile(code, "black-boxes.md", "exec"), names)
     assert capsys.readouterr().out == printed

@@ -13,7 +13,22 @@ from fedrzo.support.arguments import check_function, checked_signature
 class Minimax(Bilevel):
     """Minimise over x the maximum over y in Y(x) of the mean loss: the bilevel problem whose lower loss is minus the upper.
 
-    Args: as for `Bilevel`; `modulus` is the strong concavity in y.
+    Args:
+        loss: `loss(x, y, batch) -> scalar`, strongly concave and smooth in y.
+        data: the clients' data.
+        x0: the starting point.
+        y0: where the lower level starts.
+        constraint: a set for x, or one per client.
+        lower_constraint: a set for y, or a function of x that returns one.
+        lower_domain: a set of x on which the lower level is well behaved, as for `Bilevel`.
+        modulus: mu, the strong concavity of the loss in y; estimated where not given.
+        smoothness: L, the Lipschitz constant of its gradient in y; likewise.
+        weights: `"uniform"` or `"samples"`.
+        test: optional batch; `test_loss` is then monitored.
+        metrics: optional, `{name: metric(x, y, test)}`.
+        domain: a set outside of which the loss is not defined, as for `Bilevel`.
+        scale: units of x, one positive number for each entry.
+        name: how the problem is called in tables.
     """
 
     zero_sum = True

@@ -7,7 +7,7 @@ drawn from a stream of the run's key that the run itself does not use, six runs 
 The stepsize that is best after h rounds is too long for R of them, since errors that are proportional to it remain: it is
 multiplied by (h / R)^p. Where a transient falls like (stepsize x rounds)^-a beside such errors, p is a / (1 + a): 1/2 in the
 theory, near 1 for strongly convex losses. But a run that still gains from every further round is not held up by those errors,
-and p is then 0. How fast gains still grow is seen in the last two stages; docs/stepsizes.md has measurements.
+and p is then 0. How fast gains still grow is seen in the last two stages; docs/measured-stepsizes.md has measurements.
 
 The run starts where the best trial ended, so that nothing that was found and paid for is lost. A second row of its history, of
 round 0 like the first, shows what the search reached and cost. `stop` is asked after every few trials.
