@@ -125,7 +125,7 @@ def test_identical_sets_give_the_pair():
 def test_costs_are_counted_by_the_federation():
     problem = toys.quadratic(3, 4, samples=8)
     found = fz.certify(problem, np.zeros(4), ETA, directions=1280)
-    assert "cost      61,464 evaluations, 0 gradients, 30.86 kB up, 2.688 kB down" in repr(found)
+    assert "cost      30.86 kB up, 2.688 kB down, 61,464 evaluations" in repr(found)
     messages, clients, floats = 20, 3, 8
     assert found.directions == 1280
     assert found.cost.evaluations == clients * 8 * (2 * 1280 + 1)

@@ -46,7 +46,7 @@ def blackbox_problem():
         (
             fz.FedRZObl(0.1, 0.1),
             lambda: quadratic(lower_constraint=lambda x: fz.sets.Box(np.zeros(2), np.ones(2))),
-            r"lower_constraint: Box has lo of shape \(2,\), but x has 3 entries",
+            r"lower_constraint: Box has lo of shape \(2,\), but y has 3 entries",
         ),
         (
             fz.FedRZObl(0.1, 0.1),

@@ -126,6 +126,7 @@ def test_single_level_problems_are_refused(method):
         fz.run(method, problem, 1, progress=False)
 
 
+@pytest.mark.filterwarnings("ignore:lower. its slope in y is the same")
 def test_a_lower_level_that_diverges_is_told():
     """x takes part in nothing, y runs away: the run stops instead of going on with infinities."""
     problem = fz.Bilevel(

@@ -106,7 +106,7 @@ CONSTANT = fz.Sampler(lambda key, client: jnp.full(2, np.random.default_rng(0).n
     [
         (total, {}, "loss: over a batch it is the sum of its samples' losses; return their mean"),
         (residuals, {"data": fz.ClientData(COLUMN)}, r"loss: over 5 samples it is .*\(n, 1\) and \(n,\) broadcast to \(n, n\)"),
-        (lambda x, b: jnp.sum(x > 1) + jnp.int32(3), {}, "loss: found a whole number .*; return a float"),
+        (lambda x, b: jnp.sum(x > 0) + jnp.int32(3), {}, "loss: found a whole number .*; return a float"),
         (lambda x, b: jnp.mean(jnp.abs(x - b)), {"data": CONSTANT}, "Sampler: samples do not change with the key"),
         (fz.blackbox(lambda x, b: np.sum(np.abs(x - b))), {"batch_size": "full"}, "loss: over a batch it is the sum of"),
         (fz.blackbox(lambda x, b: np.median(np.abs(x - b).sum(axis=1))), {}, "loss: over 3 samples it is "),

@@ -131,6 +131,7 @@ def test_estimating_constants_is_charged_in_row_0(steep):
     assert fz.run(fz.FedRZO2s(0.25, 0.1, 2), scenarios, 0).history["gradients"][0] == 2 * 3 * 1 * 3
 
 
+@pytest.mark.filterwarnings("ignore:lower. its slope in y is the same")
 def test_a_lower_level_that_stays_unsolved_stops_the_run():
     """Steps of a length that the user insists on neither converge nor blow up: the lower level oscillates for ever."""
     data = fz.ClientData([np.zeros((1, 1))])

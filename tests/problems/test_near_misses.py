@@ -106,7 +106,7 @@ def other_library(x, batch):
     ("make", "message"),
     [
         (lambda data: fz.Nonsmooth(other_library, data, np.zeros(2)), r"loss: it uses NumPy .* or wrap it: fz\.blackbox"),
-        (lambda data: fz.Nonsmooth(abs, data, np.zeros(2), (-1, 1, 2)), r"constraint: found int where a set is expected"),
+        (lambda data: fz.Nonsmooth(abs, data, np.zeros(2), (-1, 1, 2)), r"constraint of client 0: found int; pass a set such as"),
         (lambda data: fz.Nonsmooth(abs, data, np.zeros(2), fz.sets.Box), "constraint: found the class Box; pass a set"),
         (lambda data: fz.Sampler(abs), "clients: Sampler needs it, and it was not passed"),
         (
