@@ -12,13 +12,15 @@ def test_a_function_that_jax_traces_is_minimised_by_its_gradients():
     def valley(x, height):
         return jnp.abs(x[0] - 1) + height * (x[1] - x[0]) ** 2
 
-    found = fz.minimize(valley, np.array([-1.0, 2.0]), args=(3.0,), seconds=8, progress=False)
+    found = fz.minimize(valley, np.array([-1.0, 2.0]), args=(3.0,), seconds=300, progress=False)  # ends long before
+    assert found.success
     assert found.fun < 1e-3
     np.testing.assert_allclose(found.x, [1, 1], atol=0.02)
     assert found.njev > 0
     assert isinstance(found.result, fz.Result)
 
 
+@pytest.mark.slow("a black box, until nothing more is gained")
 def test_a_function_of_numpy_is_called_as_it_is_and_keeps_to_its_bounds():
     calls = []
 
@@ -26,7 +28,7 @@ def test_a_function_of_numpy_is_called_as_it_is_and_keeps_to_its_bounds():
         calls.append(type(x))
         return float(np.abs(x - np.array([1.0, 2.0])).sum())
 
-    found = fz.minimize(distance, [0.0, 0.0], bounds=[(0, 0.5), (None, None)], seconds=8, progress=False)
+    found = fz.minimize(distance, [0.0, 0.0], bounds=[(0, 0.5), (None, None)], seconds=60, progress=False)
     assert set(calls[1:]) == {np.ndarray}  # the first try is JAX's
     assert 0.5 <= found.fun < 0.51
     assert found.x[0] <= 0.5

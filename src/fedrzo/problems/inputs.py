@@ -105,9 +105,8 @@ def set_family(constraint: Any, example: PyTree, clients: int) -> sets.SetFamily
         raise InputError(f"constraint: found {kind(constraint)}; pass a set such as fz.sets.Box(-1, 1), or one per client")
     members = [constraint] if shared else list(constraint)
     if wrong := [i for i, member in enumerate(members) if not isinstance(member, sets.Set | sets.Public)]:
-        raise InputError(
-            f"constraint of client {wrong[0]}: found {kind(members[wrong[0]])}; pass a set such as fz.sets.Box(-1, 1), or one per client"
-        )
+        found = f"constraint of client {wrong[0]}: found {kind(members[wrong[0]])}"
+        raise InputError(f"{found}; pass a set such as fz.sets.Box(-1, 1), or one per client")
     if not shared and len(members) != clients:
         raise InputError(f"constraint: found {len(members)} sets for {clients} clients; pass one set, or one per client")
     public = [isinstance(member, sets.Public) for member in members]
