@@ -38,7 +38,7 @@ def made(name: str) -> dict[str, Any]:
         "command": command(name, sys.argv),
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
-        "cores": cores(),
+        "cores": os.cpu_count(),  # of the machine, as its load is
         "load": round(os.getloadavg()[1], 1),
         "versions": versions | {"python": platform.python_version()},
     }
@@ -63,7 +63,9 @@ def machine() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return ", ".join(filter(None, [accelerator, f"{cores()} cores of {model}"]))
+    used, there = cores(), os.cpu_count()
+    which = f"{used} core{'s' * (used != 1)}" if used == there else f"{used} of {there} cores"
+    return ", ".join(filter(None, [accelerator, f"{which} of {model}"]))
 
 
 def standing(ratios: Mapping[str, float], rival: str) -> str:
