@@ -33,6 +33,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(name, shift):
 
 
 @pytest.mark.parametrize("shift", [0.3, pytest.param(0.0, marks=SLOW)])
+@pytest.mark.slow("thousands of intervals")
 def test_intervals_from_gradients_cover_it_as_often(shift):
     problem = MAKE["boxed"]()
     x, truth = tools.away(problem, shift)

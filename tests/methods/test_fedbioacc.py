@@ -7,7 +7,7 @@ import coupled
 import fedrzo as fz
 from conformance import Case, suite
 
-test_conformance = suite(
+test_conformance = pytest.mark.slow("the suite of a baseline")(suite(
     Case(
         fz.FedBiOAcc(0.1, 0.2, local_steps=3, batch_size=2, first_batch_size=5, lower_momentum=0.5, offset=2.0),
         coupled.toy,
@@ -16,7 +16,7 @@ test_conformance = suite(
         optimum=coupled.OPTIMUM,
         changes={"stepsize": 0.08, "lower_stepsize": 0.15, "momentum": 0.7, "scale": 0.9, "offset": 3.0, "local_steps": 2},
     )
-)  # fmt: skip
+))  # fmt: skip
 
 
 def by_hand(eta, c, interval, delta, t0, radius, rounds):

@@ -10,7 +10,9 @@ from conformance import suite
 from fedrzo.federation.client import Client
 from fedrzo.zoo import toys
 
-test_conformance = suite(case(fz.FedMSPP(1.0, 0.2, 5, 2), proximal=0.5, stepsize=0.1, local_steps=3))
+test_conformance = pytest.mark.slow("the suite of a baseline")(
+    suite(case(fz.FedMSPP(1.0, 0.2, 5, 2), proximal=0.5, stepsize=0.1, local_steps=3))
+)
 
 
 def test_a_round_is_the_listings():

@@ -16,15 +16,17 @@ CHANGES = {"stepsize": 0.04, "lower_stepsize": 0.08, "local_steps": 3, "lower_lo
            "neumann": 4, "neumann_stepsize": 0.2}  # fmt: skip
 
 
-test_conformance = suite(
-    Case(
-        # Noise enters these quadratics by their linear terms, which cancel in the local corrections: the anchors must sample.
-        fz.FedNest(0.05, 0.1, 2, 3, 2, 6, batch_size=2, anchor_batch_size=3, neumann_stepsize=0.3),
-        coupled.toy,
-        rounds=30,
-        descent=0.2,
-        optimum=coupled.OPTIMUM,
-        changes=CHANGES,
+test_conformance = pytest.mark.slow("the suite of a baseline")(
+    suite(
+        Case(
+            # Noise enters these quadratics by their linear terms, which cancel in the local corrections: the anchors must sample.
+            fz.FedNest(0.05, 0.1, 2, 3, 2, 6, batch_size=2, anchor_batch_size=3, neumann_stepsize=0.3),
+            coupled.toy,
+            rounds=30,
+            descent=0.2,
+            optimum=coupled.OPTIMUM,
+            changes=CHANGES,
+        )
     )
 )
 # On the toy above LFedNest's bias takes away most of what is to be gained. With one B for all it has little: each client's own

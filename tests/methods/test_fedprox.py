@@ -14,8 +14,8 @@ from conformance import suite
 from fedrzo.federation.client import Client
 from fedrzo.zoo import toys
 
-test_conformance = suite(
-    case(fz.FedProx(0.1, 0.5, local_steps=4, batch_size=2), stepsize=0.05, mu=2.0, local_steps=3, stragglers=0.9)
+test_conformance = pytest.mark.slow("the suite of a baseline")(
+    suite(case(fz.FedProx(0.1, 0.5, local_steps=4, batch_size=2), stepsize=0.05, mu=2.0, local_steps=3, stragglers=0.9))
 )
 SLOW = pytest.mark.slow("three more programs of the same steps")
 

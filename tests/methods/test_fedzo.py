@@ -20,14 +20,16 @@ def toy(wrap):
     return fz.Nonsmooth(wrap(plain.loss_fn), plain.data, np.zeros(6))
 
 
-test_conformance = suite(
-    Case(
-        method=fz.FedZO(stepsize=0.02, smoothing=0.1, local_steps=5, batch_size=2, directions=3),
-        problem=toy,
-        numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
-        rounds=60,
-        optimum=0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6),
-        changes={"stepsize": 0.03, "local_steps": 3, "smoothing": 1e-8},  # rounding tells radii apart on a quadratic
+test_conformance = pytest.mark.slow("the suite of a baseline")(
+    suite(
+        Case(
+            method=fz.FedZO(stepsize=0.02, smoothing=0.1, local_steps=5, batch_size=2, directions=3),
+            problem=toy,
+            numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
+            rounds=60,
+            optimum=0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6),
+            changes={"stepsize": 0.03, "local_steps": 3, "smoothing": 1e-8},  # rounding tells radii apart on a quadratic
+        )
     )
 )
 

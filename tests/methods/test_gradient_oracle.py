@@ -213,6 +213,7 @@ def test_a_cohort_takes_the_adjoint_of_all_clients():
     np.testing.assert_allclose(x, 1.0, atol=1e-7)
 
 
+@pytest.mark.slow("a large lower level")
 def test_an_adjoint_of_many_variables_is_solved_by_products():
     """A market of 100 firms whose quantities are bounded: the derivative of the projected equation is not symmetric."""
     firms, rng = 100, np.random.default_rng(6)
@@ -249,6 +250,7 @@ def test_local_steps_see_the_lower_level_of_the_rounds_start():
     np.testing.assert_allclose(x, x1 - gamma * (A @ x1 + B.T @ B @ x0), rtol=1e-6)
 
 
+@pytest.mark.slow("several runs")
 def test_several_rounds_and_seeds_lead_where_values_lead():
     """On a bilevel problem with a box, runs by gradients end at least as low as runs by values of equal rounds."""
     rng = np.random.default_rng(8)
@@ -264,6 +266,7 @@ def test_several_rounds_and_seeds_lead_where_values_lead():
     assert max(losses["gradients"]) <= min(losses["values"]) + 1e-3
 
 
+@pytest.mark.slow("two more programs")
 def test_a_bilevel_round_by_scalars_is_that_of_vectors_but_for_the_slopes_noise():
     """The mean of n/eta^2 <g, v> v over P directions is off by about sqrt(n/P) |g|, here a twentieth; six times that is fine."""
     rng = np.random.default_rng(3)

@@ -36,7 +36,7 @@ def case(**momentum):
     return Case(method, toy, rounds=80, descent=0.1, optimum=OPTIMUM, changes=changes)
 
 
-test_conformance = suite(case())
+test_conformance = pytest.mark.slow("the suite of a baseline")(suite(case()))
 test_conformance_with_momentum = pytest.mark.slow("long runs")(suite(case(**MOMENTUM)))
 
 

@@ -7,7 +7,7 @@ import coupled
 import fedrzo as fz
 from conformance import Case, suite
 
-test_conformance = suite(
+test_conformance = pytest.mark.slow("the suite of a baseline")(suite(
     Case(
         fz.MemFBO(0.03, 0.1, 20.0, 0.005, 3, batch_size=2, server_stepsize=0.03),
         coupled.toy,
@@ -19,7 +19,7 @@ test_conformance = suite(
             "server_stepsize": 0.02,
         },
     )
-)  # fmt: skip
+))  # fmt: skip
 
 
 def by_hand(eta, gamma, lam, steps, rounds):

@@ -21,7 +21,7 @@ from quadratics import quadratic as bilevel
 
 ROOT = Path(__file__).resolve().parents[2]
 
-test_conformance = suite(case(fz.Scaffnew(0.1, 0.3, batch_size=2), probability=0.5))
+test_conformance = pytest.mark.slow("the suite of a baseline")(suite(case(fz.Scaffnew(0.1, 0.3, batch_size=2), probability=0.5)))
 
 
 def tosses(method, key, rounds):

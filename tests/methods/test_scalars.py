@@ -94,6 +94,7 @@ MARKED = [
 
 
 @pytest.mark.parametrize(("method", "make"), MARKED)
+@pytest.mark.slow("long runs")
 def test_two_hundred_rounds_are_those_of_vectors(method, make):
     problem = make()
     vectors, scalars = run(method, problem, 200), run(sending(method), problem, 200)

@@ -7,14 +7,16 @@ import coupled
 import fedrzo as fz
 from conformance import Case, suite
 
-test_conformance = suite(
-    Case(
-        fz.SimFBO(0.03, 0.1, 0.1, 3, batch_size=2, server_stepsize=0.03, radius=5.0),
-        coupled.toy,
-        rounds=60,
-        descent=0.2,
-        optimum=coupled.OPTIMUM,
-        changes={"stepsize": 0.02, "system_stepsize": 0.05, "server_stepsize": 0.02, "radius": 0.01, "local_steps": 2},
+test_conformance = pytest.mark.slow("the suite of a baseline")(
+    suite(
+        Case(
+            fz.SimFBO(0.03, 0.1, 0.1, 3, batch_size=2, server_stepsize=0.03, radius=5.0),
+            coupled.toy,
+            rounds=60,
+            descent=0.2,
+            optimum=coupled.OPTIMUM,
+            changes={"stepsize": 0.02, "system_stepsize": 0.05, "server_stepsize": 0.02, "radius": 0.01, "local_steps": 2},
+        )
     )
 )
 

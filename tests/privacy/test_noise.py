@@ -117,6 +117,7 @@ def test_the_slopes_of_a_run_on_a_flat_loss_are_independent_normal_noise(simulat
 
 
 @pytest.mark.filterwarnings("ignore:loss. it has the same value at x0")  # all records are zero
+@pytest.mark.slow("four runs")
 def test_only_a_simulation_repeats_itself():
     def ends(**options):
         method = fz.FedRZOnn(0.1, 0.1, batch_size="full", privacy=fz.Privacy(noise=0.04, clip=1.0, delta=0.01, **options))

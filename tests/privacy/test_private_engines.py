@@ -115,6 +115,7 @@ def test_without_clipping_and_noise_a_private_run_is_the_plain_one(name):
 
 
 @pytest.mark.parametrize("name", ["FedRZOnn", "DeComFL"])
+@pytest.mark.slow("two more programs")
 def test_noise_and_clip_change_a_run(name):
     """So that the agreement above says something."""
     plain = np.asarray(run(name, batch_size="full", private=False).x)

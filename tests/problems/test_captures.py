@@ -45,6 +45,7 @@ def loss(x, batch):
     return jnp.mean((compiled(x) + jax.lax.fori_loop(0, 2, grow, 0.0) - batch) ** 2)
 
 
+@pytest.mark.slow("several programs")
 def test_a_run_sees_todays_values(monkeypatch):
     def expected():
         return np.mean([(SCALE + 2 * SETTINGS.scale - target) ** 2 for target in (2.0, 4.0)])

@@ -37,6 +37,7 @@ def run(problem, rounds=300):
     return fz.run(fz.FedRZObl(0.02, 0.02, batch_size="full"), problem, rounds, progress=False)
 
 
+@pytest.mark.slow("several long runs")
 def test_a_penalty_above_the_multiplier_is_exact():
     result = run(stated(penalty=2.0))
     assert result.x[0] == pytest.approx(0.5, abs=0.04)  # a step or two
@@ -103,6 +104,7 @@ def test_scenarios_have_constraints_of_their_own():
     assert result.history["violation"][0] == pytest.approx(0.25 / 4)  # a quarter of the weight, broken by 1/4
 
 
+@pytest.mark.slow("several lower levels")
 def test_multipliers_balance_the_slope_with_and_without_equations():
     rng = np.random.default_rng(0)
     A, b, E = rng.normal(size=(5, 3)) * 10.0 ** np.arange(-2, 3)[:, None], rng.uniform(0, 1, 5), rng.normal(size=(1, 3))
@@ -135,6 +137,7 @@ def test_a_penalty_does_not_drown_a_small_loss():
     assert fz.solve(problem, progress=False).x_feasible[0] == pytest.approx(5.0, abs=0.01)
 
 
+@pytest.mark.slow("a sweep")
 def test_columns_are_without_the_penalty_and_settings_ranked_with_it():
     problem = stated(penalty=2.0, test=np.ones(1))
     row = problem.evaluate(jnp.array([0.25]))

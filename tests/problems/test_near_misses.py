@@ -53,6 +53,7 @@ def penalised(**options):
     )  # fmt: skip
 
 
+@pytest.mark.slow("runs that go wrong")
 def test_a_penalty_that_goes_negative_needs_a_domain():
     with pytest.raises(fz.DivergedError, match=r"lower: not strongly convex in y at x = .*; give a lower_domain of x"):
         fz.run(fz.FedRZObl(0.05, 0.1, 5), penalised(), 50, progress=False)
@@ -60,6 +61,7 @@ def test_a_penalty_that_goes_negative_needs_a_domain():
     assert np.isfinite(fz.run(fz.FedRZObl(0.05, 0.1, 5), safe, 50, progress=False).history["loss"]).all()
 
 
+@pytest.mark.slow("several problems")
 def test_losses_that_are_swapped_are_asked_about():
     data = fz.ClientData([np.ones((4, 2))])
     upper = lambda x, y, batch: jnp.sum((y - 1) ** 2) + jnp.sum(jnp.abs(x)) + 0 * jnp.sum(batch)  # noqa: E731
@@ -75,6 +77,7 @@ def test_a_loss_that_does_not_use_x_is_warned_of():
         fz.run(fz.FedRZOnn(0.01, 0.1), problem, 1, progress=False)
 
 
+@pytest.mark.slow("several checks")
 def test_a_median_in_a_black_box_is_no_mistake_of_shapes():
     loss = fz.blackbox(lambda x, batch: float(np.sum((np.median(batch, axis=0) - x) ** 2)))
     problem = fz.Nonsmooth(loss, fz.ClientData([np.random.default_rng(0).normal(size=(9, 2))]), np.zeros(2))

@@ -22,6 +22,7 @@ def bilevel(**changes):
     return fz.Bilevel(**{"loss": upper, "lower": lower, "data": DATA, "x0": np.zeros(2), "y0": np.zeros(3), **changes})
 
 
+@pytest.mark.slow("several programs")
 def test_precision_follows_x0():
     for dtype in (np.float32, np.float64):
         result = fz.run(fz.FedRZOnn(0.01, 0.1), nonsmooth(x0=np.zeros(2, dtype)), 2, progress=False)

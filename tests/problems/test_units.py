@@ -125,6 +125,7 @@ def test_a_checkpoint_of_other_units_is_refused(tmp_path):
         run(fz.Nonsmooth(loss, DATA, np.zeros(2)), resume=True)
 
 
+@pytest.mark.slow("three more programs")
 def test_a_domain_holds_for_the_lower_set_and_is_no_secret():
     shares = fz.ClientData([np.array([0.5]), np.array([1.5])])
     problem = fz.Bilevel(

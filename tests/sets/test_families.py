@@ -68,6 +68,7 @@ def family_members():
     ]
 
 
+@pytest.mark.slow("many sets")
 def test_family_under_vmap_equals_a_loop():
     members = family_members()
     family = stack_sets(members)

@@ -56,6 +56,7 @@ def test_every_kind_of_set_takes_a_hint(kind):
     np.testing.assert_allclose(constraint.project(x, near=y), y, atol=1e-8)
 
 
+@pytest.mark.slow("many derivatives")
 def test_derivatives_do_not_depend_on_the_hint():
     constraint, n = SETS["many rows, few entries"]
     x = jnp.asarray(3 * RNG.normal(size=n))

@@ -246,7 +246,10 @@ def test_constants_of_an_affine_map_are_measured(n):
         (lambda: vi.Projection(tau=2.0, tolerance=1e-3), "solver: found more than one of tau, tolerance and steps"),
         (lambda: vi.Extragradient(tolerance=None), "solver: found neither tolerance nor steps"),
         (lambda: vi.Accelerated(tolerance=None), "solver: found None"),
-        (lambda: vi.Projection().check(-0.1, 1.0), "solver: stepsize defaults to mu/L^2, but mu is -0.1"),
+        (
+            lambda: vi.Projection().check(-0.1, 1.0),
+            "map: not strongly monotone in y (modulus -0.1), so that the solver's usual stepsize mu/L^2 is none",
+        ),
     ],
 )
 def test_bad_settings_are_refused(make, message):

@@ -87,6 +87,7 @@ def test_local_steps_are_one_longer_step_for_hyper_parameters_but_not_for_direct
     assert apart(make("direct"), ONE_STEP) > 1e-3
 
 
+@pytest.mark.slow("a long run")
 def test_direct_meets_its_answer():
     problem = make("direct")
     method = fz.FedRZObl(0.02, 0.05, local_steps=4, batch_size="full", lower=ONE_STEP)

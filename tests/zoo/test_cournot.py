@@ -76,6 +76,7 @@ def test_certified_value_is_within_a_percent_with_its_certificate():
     assert 0 < entry["error_bound"] < 1e-8
 
 
+@pytest.mark.slow("a row of the paper's table")
 def test_paper_setting_repeats_a_row_of_the_table():
     cells = table4.as_printed(10, 0.5)
     assert len(cells) == 9

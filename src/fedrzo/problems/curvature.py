@@ -159,7 +159,7 @@ def _at_points(probe: Callable[..., Any], problem: Problem, data: Data, x: jax.A
     if (spent := _spent.get()) is not None:
         spent.append(2 * POINTS * (x.size if x.size <= DENSE else LARGEST + LEAST + 2) * data.samples)
     rng = np.random.default_rng(0)
-    points = [x] + [x + jnp.asarray(rng.normal(size=x.size), x.dtype) for _ in range(POINTS - 1)]
+    points = [x] + [np.asarray(x) + rng.normal(size=x.size).astype(x.dtype) for _ in range(POINTS - 1)]  # nothing to compile
     return np.array([probe(problem, point) for point in points])
 
 

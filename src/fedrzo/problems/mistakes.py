@@ -83,7 +83,7 @@ def mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:
     direction = np.random.default_rng(0).normal(size=level.start.size)
     lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(direction)
     places = (np.asarray(level.start) + lengths[:, None] * direction).astype(dtype)
-    points = [level.trees(jnp.asarray(place)) for place in places]
+    points = [level.trees(place) for place in places]
     if is_blackbox(level.loss):
         values = _ask(level.loss, level.data, points[:2], *BLACKBOX)
     else:
@@ -137,11 +137,11 @@ def ignores_x(problem: Problem) -> bool:
     if below or problem.hierarchical or is_blackbox(level.loss):
         return False
     x, away = _away(level, problem.dtype)
-    places = [jnp.asarray(place) for place in (x, x + away, x - away)]
+    places = (x, x + away, x - away)
     values = _ask(level.loss, level.data, [level.trees(place) for place in places], CLIENTS, SAMPLES)
     if values is None or np.any(values.singles != values.singles[:, :, :1]):
         return False
-    return len({float(problem.evaluate(place)["loss"]) for place in places}) == 1
+    return len({float(problem.evaluate(jnp.asarray(place))["loss"]) for place in places}) == 1
 
 
 def lower_ignores_x(problem: Any) -> bool:
@@ -151,11 +151,11 @@ def lower_ignores_x(problem: Any) -> bool:
     upper, lower = problem.stated
     batch = some_samples(lower.data, 0, SAMPLES if not lower.data.stored else min(SAMPLES, int(lower.data.sizes[0])))
     (x, far), (_, aside) = (_away(level, problem.dtype) for level in (upper, lower))
-    y = jnp.asarray(lower.start, problem.dtype) + aside  # at y0 itself a product of x and y may vanish
+    y = np.asarray(lower.start, problem.dtype) + aside  # at y0 itself a product of x and y may vanish
     slope = jax.jit(jax.grad(lower.loss, 1))
-    points = (problem.into_domain(jnp.asarray(place)) for place in (x, x + far, x - far))
-    here, *there = (jax.flatten_util.ravel_pytree(slope(*problem.trees(point, y), batch))[0] for point in points)
-    return all(np.array_equal(here, other) for other in there)
+    points = (problem.into_domain(place) for place in (x, x + far, x - far))
+    here, *there = (jax.tree.leaves(slope(*problem.trees(point, y), batch)) for point in points)
+    return all(np.array_equal(a, b) for other in there for a, b in zip(here, other, strict=True))
 
 
 def _away(level: Stated, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -40,9 +40,7 @@ class SimulationSession(Session):
         self.key = self.spread.place(jnp.stack(keys) if self.many else keys[0])
         kept = problem if problem.data.stored else known(problem, "samples kept", problem.keeping_samples)
         self.problem = self.spread.place(kept)
-        carry = self.spread.place(start(self.method, self.problem, self.key, many=self.many))
-        # Copies: compiled code takes over the buffers of its carry, so no two may share one.
-        self.carry = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), carry)
+        self.carry = self.spread.place(start(self.method, self.problem, self.key, many=self.many))
 
     def advance(self, rounds: int) -> None:
         """Run some more rounds; where somebody looks now and then, by the program that can."""

@@ -159,4 +159,5 @@ def start(method: Method, problem: Problem, key: jax.Array, *, many: bool) -> Ca
         state = method.init(problem, key)
         return Carry(state, initial_memory(method, problem), Tally.zero(), Progress.start(state.x))
 
-    return (jax.vmap(one) if many else one)(method, key)
+    # Copies: compiled rounds take over the buffers of their carry, so that no two may share one, nor one with the problem.
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), (jax.vmap(one) if many else one)(method, key))
