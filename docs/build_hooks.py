@@ -133,7 +133,9 @@ def names_of(markdown: str) -> str:
     for section in re.split(r"^## ", markdown, flags=re.M)[1:]:
         rows.append(f"| **{section.splitlines()[0]}** | |")
         for path, _ in DOCUMENTED.findall(section):
-            line = (inspect.getdoc(pkgutil.resolve_name(path)) or "").partition("\n")[0].replace("|", "&#124;")
+            line = (inspect.getdoc(pkgutil.resolve_name(path)) or "").partition("\n")[0]
+            parts = line.split("`")  # within code an entity would be shown as it is, and bars do no harm
+            line = "`".join(part if i % 2 else part.replace("|", "&#124;") for i, part in enumerate(parts))
             name = public_name(path)
             shown = name if name.startswith("fz.") else name.rpartition(".")[2]  # what few import: else the column is too wide
             rows.append(f"| [`{shown}`](#{path}) | {line} |")

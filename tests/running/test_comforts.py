@@ -350,3 +350,10 @@ def test_bash_completes_commands_names_and_options():
         "table4",
         "--set --seeds --seed",
     ]
+
+
+def test_compilation_is_shown_apart():
+    """The first look compiles the program that rounds are run by; a second run of the problem compiles nothing."""
+    problem = fz.Nonsmooth(lambda x, a: abs(x - a).mean() / 7, fz.ClientData([np.ones((2, 3))]), np.zeros(3))
+    first, second = (fz.run(fz.FedRZOnn(0.1, 0.1), problem, 3, progress=False) for _ in range(2))
+    assert second.compile_seconds < 0.5 * first.compile_seconds < 0.5 * first.history["seconds"][-1]

@@ -131,7 +131,7 @@ def _without_method(
         result = solve(user.problem, limit, seed or 0, progress=not quiet and is_wanted(None))
     except KeyboardInterrupt as stopped:
         best: Result | None = getattr(stopped, "result", None)
-        kept = "nothing was kept"
+        kept = "nothing was kept: with --out DIR the best point so far would be"
         if best is not None and folder is not None:
             best.save(folder)
             kept = f"the best point so far is in {folder}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -180,7 +181,9 @@ class Result:
 
     def plot(self, metric: str = "loss", **options: Any) -> Any:
         """Draw a column against rounds, bytes and evaluations; returns a matplotlib figure."""
-        return plots.curves({str(self.spec.get("method", "run")): [self.history]}, metric, **options)
+        # A stepsize that was searched for has sixteen digits.
+        label = re.sub(r"\d+\.\d{5,}(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", str(self.spec.get("method", "run")))
+        return plots.curves({label: [self.history]}, metric, **options)
 
     def save(self, folder: str | Path) -> None:
         """Write history.csv, arrays.npz and spec.toml into a folder, all or nothing; an earlier result there is replaced."""

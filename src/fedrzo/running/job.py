@@ -42,6 +42,7 @@ class Job:
         self.before = 0.0  # seconds of earlier sittings
         self.stored = -math.inf
         self.round_seconds: list[float] = []  # of what was run at a time, for each of its rounds
+        self.first_look = 0.0  # seconds
         self.at_once = 1  # rounds that are run at a time
         self.told = self.interrupted = False  # whether the user's `stop` said to end, or Ctrl-C did
         self.whole = False  # whether session and histories belong together, so that they can be stored
@@ -58,9 +59,9 @@ class Job:
 
     @property
     def compile_seconds(self) -> float:
-        """How long the first rounds took beyond later ones."""
+        """How long the first look, which compiles the program of the rounds, and the first rounds took beyond later ones."""
         first, *later = self.round_seconds or [0.0]
-        return max(0.0, first - statistics.median(later)) if later else first
+        return self.first_look + (max(0.0, first - statistics.median(later)) if later else first)
 
     def resume(self, stored: Checkpoint, folder: Path) -> None:
         """Go on from the checkpoint of a folder."""
@@ -116,7 +117,10 @@ class Job:
 
     def _first_rows(self) -> None:
         """Append the row of the start, and that of where a search for stepsizes ended, which the run starts from."""
-        self._append_rows(self.session.look(), self.seconds)
+        began = time.perf_counter()
+        look = self.session.look()
+        self.first_look = time.perf_counter() - began
+        self._append_rows(look, self.seconds)
         if not math.isfinite(loss := self.histories[0].last.get("loss", 0.0)):  # one sample of one client was tried before
             raise InputError(
                 f"loss: found {loss} at x0 over all clients' data; it must be finite there: check x0, the loss, or the data"
