@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from conformance import Case, suite
+from conformance import OF_VARIANTS, Case, suite
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.engines.simulation.rounds import cohort
 from fedrzo.federation.client import Client
@@ -43,7 +43,8 @@ test_conformance_with_momentum_forward_and_few_records = pytest.mark.slow("a sec
         case(
             fz.DeComFL(lambda r: 0.05 / (r + 10), 0.01, 2, 3, 2, momentum=0.8, forward=True, records=2),
             {"momentum": 0.5, "smoothing": 1e-8},
-        )
+        ),
+        OF_VARIANTS,
     )
 )
 

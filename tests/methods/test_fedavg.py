@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import fedrzo as fz
-from conformance import Case, suite
+from conformance import OF_VARIANTS, Case, suite
 from fedrzo.data import load
 from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.problems.curvature import StepConstants
@@ -32,10 +32,10 @@ def case(method, **changes):
 test_conformance = suite(case(fz.FedAvg(0.1, 4, batch_size=2), stepsize=0.05, local_steps=3))
 # Eight samples each and batches of three: 1.5 passes take four steps.
 test_conformance_epochs = pytest.mark.slow("a second program of the same steps")(
-    suite(case(fz.FedAvg(0.1, batch_size=3, epochs=1.5), stepsize=0.05, epochs=2.0))
+    suite(case(fz.FedAvg(0.1, batch_size=3, epochs=1.5), stepsize=0.05, epochs=2.0), OF_VARIANTS)
 )
 test_conformance_pr_sgd = pytest.mark.slow("a second program of the same steps")(
-    suite(case(fz.FedAvg(batch_size=2, schedule="PR-SGD", budget=400), budget=20_000))
+    suite(case(fz.FedAvg(batch_size=2, schedule="PR-SGD", budget=400), budget=20_000), OF_VARIANTS)
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import coupled
 import fedrzo as fz
-from conformance import Case, suite
+from conformance import OF_VARIANTS, Case, suite
 from fedrzo.engines.loop import LoopSession
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.federation.protocol import Roots, path_key
@@ -46,7 +46,8 @@ test_conformance_of_lfednest = pytest.mark.slow("FedNest's suite once more")(
             descent=0.2,
             optimum=coupled.loss_at(MILD, bilevel.coupled_answer(MILD)),
             changes=CHANGES,
-        )
+        ),
+        OF_VARIANTS,
     )
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from conformance import Case, suite
+from conformance import OF_VARIANTS, Case, suite
 from fedrzo.problems.curvature import StepConstants
 from fedrzo.zoo import toys
 
@@ -28,7 +28,7 @@ def case(method, **changes):
 test_local_sgd_conformance = suite(case(fz.LocalSGD(0.1, 4, batch_size=2)))
 test_fedac_conformance = suite(case(fz.FedAC(0.1, 4, batch_size=2, constants=StepConstants(1.0, 1.0, 4, 6))))
 test_lfd_conformance = pytest.mark.slow("long runs on real data")(
-    suite(case(fz.LFD(0.1, 4, batch_size=2)))
+    suite(case(fz.LFD(0.1, 4, batch_size=2)), OF_VARIANTS)
 )  # the steps of LocalSGD
 
 

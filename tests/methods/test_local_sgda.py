@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from conformance import Case, suite
+from conformance import OF_VARIANTS, Case, suite
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.zoo import minimax
 
@@ -37,7 +37,7 @@ def case(**momentum):
 
 
 test_conformance = pytest.mark.slow("the suite of a baseline")(suite(case()))
-test_conformance_with_momentum = pytest.mark.slow("long runs")(suite(case(**MOMENTUM)))
+test_conformance_with_momentum = pytest.mark.slow("long runs")(suite(case(**MOMENTUM), OF_VARIANTS))
 
 
 def test_the_optimum_used_above_is_the_toys():

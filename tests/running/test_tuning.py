@@ -329,7 +329,20 @@ def test_two_stages_are_searched_and_charged_too():
 
 # Without those that take long, which `python benchmarks/stepsizes.py` measures, and without ncsc, whose minima lie 0 to 1.8
 # above the least: which is met is luck.
-LONG = ("relu-digits", "synthetic", "hyper-digits", "cournot", "logistic", "qpec1", "desilva", "direct", "fednest-minimax")
+LONG = (
+    "quadratic, 1000 rounds",
+    "median",
+    "jr1",
+    "relu-digits",
+    "synthetic",
+    "hyper-digits",
+    "cournot",
+    "logistic",
+    "qpec1",
+    "desilva",
+    "direct",
+    "fednest-minimax",
+)
 CHEAP = [name for name in STEPSIZES.CASES if name not in (*LONG, "ncsc")]
 
 
