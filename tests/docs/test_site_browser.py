@@ -44,7 +44,7 @@ def page(browser, site):
 def test_a_page_is_found_by_searching(page, site):
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.type("halfspace")
-    found = page.locator(".md-search-result__link").filter(has_text="The halfspace")
+    found = page.locator(".md-search-result__link").filter(has_text="fz.sets.Halfspace")
     found.wait_for()
     found.click()
     page.wait_for_url("**/reference.html*")
