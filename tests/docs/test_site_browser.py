@@ -44,12 +44,12 @@ def page(browser, site):
 def test_a_page_is_found_by_searching(page, site):
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.type("halfspace")
-    found = page.locator(".md-search-result__link").filter(has_text="fz.sets.Halfspace")
+    found = page.locator(".md-search-result__link").filter(has_text="The halfspace").first
     found.wait_for()
     found.click()
     page.wait_for_url("**/reference.html*")
     assert page.url.startswith((site / "reference.html").as_uri())
-    assert page.get_by_role("heading", name="Halfspace").is_visible()
+    assert page.get_by_role("heading", name="Halfspace").first.is_visible()
 
 
 @pytest.mark.slow("looks at every page in a browser")
