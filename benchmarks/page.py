@@ -15,7 +15,7 @@ from helpers.results import STORED
 
 ORDER = (
     "losses", "levels", "peers", "zo", "bilevel", "twostage", "cournot", "projections", "growth", "mpec", "gradients",
-    "hypergradients", "communication", "privacy", "theory", "coverage",
+    "hypergradients", "communication", "privacy", "theory", "intervals",
 )  # fmt: skip
 FIGURES = {"gradients": "gradients.svg", "mpec": "mpec.png", "privacy": "privacy.png"}
 HEAD = """<!-- Made by `python benchmarks/page.py > docs/benchmarks.md` from benchmarks/results/*.json. -->

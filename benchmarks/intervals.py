@@ -1,4 +1,4 @@
-"""How often a certificate's interval holds the truth, and at which end it fails: `python benchmarks/coverage.py`.
+"""How often a certificate's interval holds the truth, and at which end it fails: `python benchmarks/intervals.py`.
 
 Two-point estimates of a linear loss with a gradient of length one, plus a constant, as private sets add it, so that their mean
 has a chosen square: multiples of what as many directions as `fz.certify` takes can resolve. They are drawn with NumPy, the
@@ -63,7 +63,7 @@ def run(options: Options) -> dict[str, Any]:
         for multiple in MULTIPLES:
             options.say(f"n = {dim}, {multiple:g} x")
             found["rows"] += measure(dim, multiple, found["repetitions"])
-    save(found, options.out, "coverage")
+    save(found, options.out, "intervals")
     return found
 
 
