@@ -25,7 +25,7 @@ def test_a_stored_result_says_how_it_was_made(name):
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", made["date"])
     assert made["machine"]
     assert made["versions"]["fedrzo"]
-    assert not re.search(r'"[^"]*(/home/|/root/|/work/|/tmp/)', text)
+    assert not re.search(r'"([^"]*[^\w"])?/\w', text)  # a path from the root of a machine
 
 
 def test_what_is_stored_has_its_command_without_places(tmp_path, monkeypatch):
