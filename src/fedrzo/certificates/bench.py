@@ -16,7 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, path_key
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.running.job import PATIENCE
+from fedrzo.running.job import at_once
 from fedrzo.support.progress import Bar
 
 INSPECTION, NEAREST, SAMPLING, ALONE = 0, 1, 2, 3  # streams of a certificate's key
@@ -36,16 +36,16 @@ class Bench:
 
     def run(self, program: Any, rounds: int, *path: int) -> Any:
         """Run a program on a stream of its own; as many rounds at a time as nobody minds waiting for."""
-        key, each, at_once = path_key(self.key, path), getattr(program, "blocks", 0), 1
+        key, each, most = path_key(self.key, path), getattr(program, "blocks", 0), 1
         with (
             contextlib.closing(self.engine.start([program], self.problem, [key], None)) as session,
             Bar(rounds * each, 0, self.shown and rounds > 1, "direction") as bar,
         ):
             while session.round < rounds:
-                begun, some = time.perf_counter(), min(at_once, rounds - session.round)
+                begun, some = time.perf_counter(), min(most, rounds - session.round)
                 session.advance(some)
                 cost = session.costs()[0]  # which waits for the rounds to end
-                at_once = max(1, min(4 * some, int(PATIENCE / (time.perf_counter() - begun) * some)))
+                most = at_once(some, time.perf_counter() - begun)
                 self.done += each * some
                 bar.note(session.round * each)
             self.charge(cost)

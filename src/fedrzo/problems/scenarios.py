@@ -15,6 +15,7 @@ from fedrzo.problems.inputs import Data, PyTree, one_sample
 from fedrzo.problems.lower_level import Hierarchical
 from fedrzo.support.arguments import call_user
 from fedrzo.support.pytrees import index
+from fedrzo.vi.base import SIGN
 from fedrzo.vi.spectrum import DENSE, at_point, largest_eigenvalue
 
 PROBES = 3  # points y of each scenario: y0 and two around it, all projected onto Y
@@ -24,7 +25,6 @@ FEWEST = 8  # scenarios of a client that are measured, where it has as many
 AT_A_TIME = 128  # scenarios measured together; bounds the memory that their Jacobians take
 EMPTY = 1e-4  # a projection onto Y that still breaks a constraint by more than this says that Y is empty
 FAR = 1e6  # a projection that moves this far out, from twice as far, says that Y is unbounded
-SIGN = "check the sign of the map first: it must grow with y, as the gradient of a loss to be minimised does"
 POWER = 40  # steps of power iteration that rank scenarios, where a Jacobian is too large to be formed
 
 

@@ -140,7 +140,9 @@ def prepare(
     curves = []
     for i, (label, table) in enumerate(values.items()):
         kept = paid = _kept(table.shape[1], rows)
-        if _searched(groups[label]):  # x0 was all there was until the search had ended: a step, not a slope
+        if all(
+            history.searched for history in groups[label]
+        ):  # x0 was all there was until the search had ended: a step, not a slope
             kept, paid = np.insert(kept, 1, 0), np.insert(kept, 1, 1)
         mean, low, high = (edge[kept] for edge in _band(table, metric))
         scaled = {cost: costs[label][cost][paid] / factors[cost] for cost in against}
@@ -153,11 +155,6 @@ def prepare(
     limits = _limits(curves, positive)
     log = log and positive and bool(min(limits[1] if limits else np.inf, finite.max()) >= DECADE * finite.min())
     return Picture(NAMES.get(metric, metric.replace("_", " ")), log, positive, axes, curves, limits)
-
-
-def _searched(histories: Sequence[History]) -> bool:
-    """Tell whether runs began with a search for their stepsizes, whose end is a second row of round 0."""
-    return all("round" in history and len(history) > 1 and history["round"][1] == 0 for history in histories)
 
 
 def known_costs(groups: Mapping[str, Sequence[History]]) -> list[str]:

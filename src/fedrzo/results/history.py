@@ -51,6 +51,11 @@ class History:
         return text.table(list(self), text.elided(rows))
 
     @property
+    def searched(self) -> bool:
+        """Whether the run began with a search for its stepsize, whose end is a second row of round 0."""
+        return "round" in self and len(self) > 1 and bool(self["round"][1] == 0)
+
+    @property
     def last(self) -> dict[str, int | float]:
         """The newest row."""
         return {name: values[-1] for name, values in self._columns.items()}

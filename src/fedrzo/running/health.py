@@ -169,7 +169,7 @@ def worse_end(history: History, end: float | None, dtype: Any, constrained: bool
     if end is None or history.last["round"] == 0:
         return None
     start, rounding = float(history["loss"][0]), max(ALIKE, ROUNDINGS * float(np.finfo(dtype).eps))
-    found = float(history["loss"][1]) if history["round"][1] == 0 and not constrained else None  # x may lie outside of sets
+    found = float(history["loss"][1]) if history.searched and not constrained else None  # x may lie outside of sets
     if end <= start + rounding * max(abs(start), abs(end)):
         if found is None or end <= found + LOST * (start - found):
             return None

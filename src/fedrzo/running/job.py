@@ -24,6 +24,11 @@ LONG_RUN = 10.0  # seconds from which on a run ends with a hint how to shorten t
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
 
 
+def at_once(done: int, seconds: float) -> int:
+    """Return how many rounds to run at a time, where so many have just taken so long: as many as nobody minds waiting for."""
+    return max(1, min(4 * done, int(PATIENCE * done / seconds)))
+
+
 @dataclasses.dataclass(eq=False)
 class Job:
     """A run as Python sees it: a session of some engine, the histories so far, and the clock."""
@@ -157,9 +162,10 @@ class Job:
         if self.single and (found := failure(self.session.method, self.session)) is not None:
             raise self._diverged(found)
         done, now = self.session.round - at, self.seconds
-        pace = (time.perf_counter() - start) / done
+        took = time.perf_counter() - start
+        pace = took / done
         self.round_seconds.append(pace)
-        self.at_once = max(1, min(4 * done, int(PATIENCE / pace)))
+        self.at_once = at_once(done, took)
         for look in looks:
             self._append_rows(look, now - pace * (self.session.round - look.round))
         self.whole = True

@@ -53,7 +53,6 @@ class Search:
         self.trials: list[Trial] = []
         self.cost = Cost()
         self.unit = self.loss = math.nan
-        self.best: Trial | None = None  # that ended lowest, by the mean over its keys
         self.x: np.ndarray | None = None  # the lowest end of all, where one is below x0
         self.lowest = math.nan  # the loss there
         # At the limit itself nothing contracts: the longest candidate stays a notch of the grid below it.
@@ -154,7 +153,6 @@ class Search:
         losses = [float(value) for value in values.reshape(len(numbers), keys).mean(axis=1)]
         self._charge(session.costs())
         self.trials += [Trial(self.stepsize(i), rounds, loss) for i, loss in zip(numbers, losses, strict=True)]
-        self.best = min(self.trials, key=lambda trial: trial.loss)
         if values[lane := int(np.argmin(values))] < self.lowest:
             self.x, self.lowest = np.asarray(ends[lane].x), float(values[lane])
             if self.enough is not None:

@@ -121,7 +121,7 @@ def tune(
         if rounds > 0:
             stepsize = _by_stages(search, rounds)
     except StoppedError:
-        stepsize = theory if search.best is None else search.best.stepsize
+        stepsize = min(search.trials, key=lambda trial: trial.loss).stepsize
     return Tuning(stepsize, theory, search.loss, tuple(search.trials), search.cost, search.lowest), search.x
 
 

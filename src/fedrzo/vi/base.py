@@ -14,6 +14,7 @@ from fedrzo.sets.base import Pytree, Set
 from fedrzo.support.fields import check_fields
 
 Map = Callable[[jax.Array], jax.Array]
+SIGN = "check the sign of the map first: it must grow with y, as the gradient of a loss to be minimised does"
 LEAST = 100  # units of rounding: no solve is asked to be closer
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Set
 from fedrzo.support.fields import checked
-from fedrzo.vi.base import Map, Solution, Solver, answer, foresee, needed_tau, optional, optional_whole, reached
+from fedrzo.vi.base import SIGN, Map, Solution, Solver, answer, foresee, needed_tau, optional, optional_whole, reached
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,8 +43,7 @@ class Projection(Solver):
         """Refuse a default stepsize that mu does not allow; warn of a tau below the theory's."""
         if self.stepsize is None and not mu > 0:
             raise InputError(
-                f"map: not strongly monotone in y (modulus {mu:.3g}), so that the solver's usual stepsize mu/L^2 is none; check "
-                "the sign of the map first: it must grow with y, as the gradient of a loss to be minimised does"
+                f"map: not strongly monotone in y (modulus {mu:.3g}), so that the solver's usual stepsize mu/L^2 is none; {SIGN}"
             )
         least = float(needed_tau(mu, L)) if mu > 0 else float("inf")
         if self.tau is not None and self.tau < least * (1 - 1e-9):
