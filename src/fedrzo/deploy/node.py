@@ -24,8 +24,8 @@ import numpy as np
 from fedrzo.deploy import parts
 from fedrzo.deploy.credentials import write_secret
 from fedrzo.deploy.private_node import PrivateNode, refuse_open
-from fedrzo.engines.flower.engine import monitor
 from fedrzo.engines.messages.codec import encode_error
+from fedrzo.engines.messages.monitoring import monitor
 from fedrzo.engines.messages.node import Node
 from fedrzo.engines.messages.wire import pack, unpack
 from fedrzo.errors import InputError
