@@ -153,7 +153,7 @@ def first_gradient(problem, method):
 
 
 SLOW = pytest.mark.slow("another set")
-OFTEN = ("free", "box", "moving box")
+OFTEN = ("free", "moving box")
 KINDS = [name if name in OFTEN else pytest.param(name, marks=SLOW) for name in LOWER_SETS]
 
 

@@ -25,7 +25,7 @@ def minimize(
     x0: Any,
     args: tuple = (),
     bounds: Any = None,
-    seconds: float = 10.0,
+    seconds: float = 30.0,
     key: int = 0,
     progress: bool | None = None,
 ) -> OptimizeResult:
@@ -39,7 +39,7 @@ def minimize(
         x0: where to start, a vector, or an array of any shape.
         args: what else the function gets.
         bounds: a pair (low, high) for each entry of x, None for no bound; or `scipy.optimize.Bounds`.
-        seconds: the time limit; it includes compilation.
+        seconds: the time limit; it includes compilation, some seconds. It ends sooner where nothing more is to be gained.
         key: a seed. Equal seeds give equal runs as far as they go.
         progress: as for `fz.run`.
 
