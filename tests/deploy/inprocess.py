@@ -44,7 +44,7 @@ class InProcessGrid:
         self.silos = {10 + i: silo for i, silo in enumerate(silos)}
         self.replies: dict[str, Any] = {}
         self.numbers = itertools.count()
-        self.before = lambda kind, number: None  # called with each message before it is brought
+        self.before = lambda kind, number: None  # called with each part of a message before it is brought
 
     def get_node_ids(self) -> list[int]:
         return [node for node, silo in self.silos.items() if silo.alive]
@@ -59,7 +59,8 @@ class InProcessGrid:
         for message in messages:
             number = next(self.numbers)
             asked = message.content["fedrzo"]
-            self.before(json.loads(asked["run"])["kind"], number)
+            for kind in json.loads(asked["run"])["kind"].split():
+                self.before(kind, number)
             silo = self.silos[message.metadata.dst_node_id]
             ids.append(str(number))
             if silo.alive:

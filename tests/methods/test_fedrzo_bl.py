@@ -11,7 +11,7 @@ from conformance import Case, suite
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots, path_key
-from fedrzo.methods.lower import close
+from fedrzo.methods.closing import close
 from fedrzo.methods.lower import run_lower as solve
 from quadratics import CLIENTS, DATA, LOWER, Q, exact_y, optimum, quadratic, upper
 
@@ -225,6 +225,9 @@ def test_the_closing_exchange_bounds_the_error():
         def average(self, step, *shared):
             y = np.minimum(shared[0], cap)
             return y, mean @ (y - free)
+
+        def later(self, step, *shared):
+            return lambda: self.average(step, *shared)
 
     for cap in (np.inf, -0.3):
         value = lambda y: 0.5 * (y - free) @ mean @ (y - free)  # noqa: E731

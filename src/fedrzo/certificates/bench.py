@@ -16,8 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, path_key
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
-from fedrzo.running.job import at_once
-from fedrzo.support.progress import Bar
+from fedrzo.support.progress import Bar, at_once
 
 INSPECTION, NEAREST, SAMPLING, ALONE = 0, 1, 2, 3  # streams of a certificate's key
 

@@ -16,10 +16,11 @@ from fedrzo.federation.client import FULL, Client, check_batch_size
 from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, batch, method, static
+from fedrzo.methods.closing import LowerClosing, close
 from fedrzo.methods.fedac import suited
 from fedrzo.methods.fedrzo import ORACLES, check_gradients
 from fedrzo.methods.fedrzo_bl import EMPTY
-from fedrzo.methods.lower import LowerClosing, close, run_lower, with_constants
+from fedrzo.methods.lower import run_lower, with_constants
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, lower_level
 from fedrzo.problems.questions import BY_CLIENTS

@@ -27,7 +27,7 @@ from fedrzo.deploy.private_node import PrivateNode, refuse_open
 from fedrzo.engines.messages.codec import encode_error
 from fedrzo.engines.messages.monitoring import monitor
 from fedrzo.engines.messages.node import Node
-from fedrzo.engines.messages.wire import pack, unpack
+from fedrzo.engines.messages.wire import joined, pack, split, unpack
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Roots, private_key
 from fedrzo.methods.base import Method
@@ -50,12 +50,17 @@ class NodeServer:
         self.sessions: dict[str, NodeSession] = {}
 
     def answer(self, request: bytes, common: bytes, own: bytes) -> bytes:
-        """Answer a message; what goes wrong on the way is an answer too."""
+        """Answer a message, part by part where it holds several; what goes wrong on the way is an answer too."""
+        count = 1
         try:
             read = json.loads(request)
-            return self._session(read).answer(read["run"]["kind"], common, own)
+            kinds = read["run"]["kind"].split()
+            count = len(kinds)
+            parts = list(zip(kinds, split(common, count), split(own, count), strict=True))
+            session = self._session(read)
         except Exception as error:
-            return encode_error((), error)
+            return joined([encode_error((), error)] * count)
+        return joined([session.answer(*part) for part in parts])
 
     def _session(self, request: dict[str, Any]) -> NodeSession:
         run = {name: value for name, value in request["run"].items() if name != "kind"}
@@ -121,7 +126,13 @@ class NodeSession:
         self.stamp: tuple[int, int] | None = None
 
     def answer(self, kind: str, common: bytes, own: bytes) -> bytes:
-        """Answer one message."""
+        """Answer one message, or one part of it; what goes wrong with it is an answer too."""
+        try:
+            return self._answer(kind, common, own)
+        except Exception as error:
+            return encode_error((), error)
+
+    def _answer(self, kind: str, common: bytes, own: bytes) -> bytes:
         with self.problem.precision(), self.file.blame():
             if kind == "hello":
                 return self._hello()

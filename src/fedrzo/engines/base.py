@@ -8,7 +8,7 @@ place in `fedrzo.engines.ENGINES` lets an engine be asked for by its name.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -75,6 +75,7 @@ class Look(NamedTuple):
     metrics: dict[str, np.ndarray]  # what the problem and the method monitor, by column: an entry for each run
     costs: list[Cost]  # of each run, cumulative
     away: float  # how far the first run's x is from x0
+    columns: dict[str, int]  # what the history shows beside, such as the bytes that really travelled
 
 
 class Engine(abc.ABC):
@@ -125,8 +126,17 @@ class Session(abc.ABC):
 
     def look(self) -> Look:
         """Return what is seen now."""
+        return self.showing(self.evaluate())
+
+    def look_later(self) -> Callable[[], Look]:
+        """Look now, at what is only needed later, when the returned function is called; an engine may ask clients until then."""
+        look = self.look()
+        return lambda: look
+
+    def showing(self, metrics: dict[str, np.ndarray]) -> Look:
+        """Return a look at this round, with what is monitored."""
         away = float(np.linalg.norm(self.progress()[0].x_good - np.asarray(self.problem.x0, float)))
-        return Look(self.round, self.evaluate(), self.costs(), away)
+        return Look(self.round, metrics, self.costs(), away, self.columns())
 
     @abc.abstractmethod
     def evaluate(self) -> dict[str, np.ndarray]:

@@ -6,6 +6,8 @@ A method is a server program. Wherever its listing says "clients do ... and the 
   returns a `Reply`; the method sees the weighted mean of the replies' values and nothing else.
 * `gather(step, *shared)`: the same, but the method receives the replies one by one.
   A shared argument is the same for all; only `fedrzo.federation.catch_up.Missed` differs, by what a client has missed.
+* `later(step, *shared)`: an `average` whose mean nobody needs yet, so that it may travel with the next communication. It
+  returns a function that gives the mean, to be called before the round ends; the step must leave the clients' memory alone.
 * `repeat(n, body, carry)`: `n` times `carry = body(federation, carry)`; `n` may be traced and differ between rounds.
 * `lower(x, method)`: the same clients, seen through the lower-level problem at `x`, which is itself a single-level
   federated problem. `x` travels once and stays with the clients. With `lower(x, method, step, *shared)` it does not travel:
@@ -103,6 +105,9 @@ class Federation(Protocol):
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
+
+    def later(self, step: Callable[..., Reply], *shared: PyTree) -> Callable[[], PyTree]:
+        """Run one communication, at the latest when the mean is asked for, which is what the returned function does."""
 
     def repeat(self, n: Any, body: Callable[["Federation", PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""

@@ -19,6 +19,7 @@ from fedrzo.federation.client import Client, take_coded_steps
 from fedrzo.federation.estimators import by_slopes
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import at as at_round
+from fedrzo.methods.closing import Closing
 from fedrzo.methods.fedac import FedAC
 from fedrzo.methods.hypergradient import Oracles
 from fedrzo.problems.curvature import StepConstants
@@ -36,8 +37,8 @@ class Adjoint(NamedTuple):
     error: jax.Array | None  # a bound on the error of w, which clients are not sent
 
 
-def solve_adjoint(below: Any, owner: Any, y: jax.Array, gradient: jax.Array, curvature: Any, start: jax.Array) -> Adjoint:
-    """Solve for w at the lower solution y, where the mean lower loss has that gradient; `below` is the view of that level.
+def solve_adjoint(below: Any, owner: Any, closed: Closing, start: jax.Array) -> Adjoint:
+    """Solve for w where the lower level's solve was closed; `below` is the view of that level.
 
     All clients take part, as in the lower level itself: the w of a cohort would go with the cohort's part of the cross products,
     and the mean of their product is not the product of the means.
@@ -45,9 +46,9 @@ def solve_adjoint(below: Any, owner: Any, y: jax.Array, gradient: jax.Array, cur
     Where `owner.envelope`, the lower loss is minus the upper one: b is normal to Y at y, so that J b = 0, and w is b itself
     (Danskin's theorem, with the multipliers of Y(x) where it depends on x).
     """
-    mu, L = curvature
+    mu, L = closed.curvature
     length = 1 / L
-    at = y - length * gradient
+    at = closed.y - length * closed.gradient
     b = below.average(owner.upper_slope, at)
     if owner.envelope:
         return Adjoint(at, b, length, jnp.zeros_like(length))

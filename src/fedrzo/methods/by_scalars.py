@@ -180,7 +180,7 @@ class ScalarFederation:
         self.federation, self.method, self.state, self.r = federation, method, state, r
         self.records, self.first = state.records, state.first
         self.beside: PyTree = None  # what travelled with x, if anything
-        self.gather, self.repeat, self.key = federation.gather, federation.repeat, federation.key
+        self.gather, self.later, self.repeat, self.key = federation.gather, federation.later, federation.repeat, federation.key
 
     def average(self, step: Callable[..., Reply], *shared: PyTree) -> PyTree:
         """Run one communication and return the weighted mean of the replies; x is decoded first."""

@@ -18,10 +18,11 @@ from fedrzo.federation.estimators import slope
 from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.adjoint import AdjointSteps, solve_adjoint
 from fedrzo.methods.base import Method, at, checked, method, static
+from fedrzo.methods.closing import LowerClosing, start_closing
 from fedrzo.methods.fedac import suited
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO, Project
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import LowerClosing, check_serves, check_solves, close, run_lower, with_constants
+from fedrzo.methods.lower import check_serves, check_solves, run_lower, with_constants
 from fedrzo.methods.private import private_steps, record_by_record
 from fedrzo.privacy.privacy import Privacy, a_promise
 from fedrzo.problems.bilevel import Bilevel
@@ -153,19 +154,20 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         lower_federation = federation.lower(points, self.lower, self.client_points, state.x, words)
         begin = state.y if self.warm_start else state.start
         y = run_lower(lower_federation, self.lower, begin, r, self.lower_rounds, state.curvature)  # line 4
-        state = state._replace(y=y)
         if self.closing:
             known = self.curvature if state.curvature is None else state.curvature
-            y, error, seen, gradient = close(lower_federation, self, y, known)
-            state = state._replace(y=y, lower_error=error, curvature=None if state.curvature is None else seen)
+            y, closing = start_closing(lower_federation, self, y, known)
         if self.by_gradients:
             start = state.adjoint if self.warm_start else jnp.zeros_like(state.adjoint)
-            found = solve_adjoint(lower_federation, self, y, gradient, seen, start)
+            found = solve_adjoint(lower_federation, self, closing(), start)
             state = state._replace(adjoint=found.w, adjoint_error=found.error)
             x, violation = federation.average(self.client_steps, found._replace(error=None), words)
         else:
             x, violation = federation.average(self.client_steps, y)  # line 5, second half: both solutions; and line 11
-        return state._replace(x=x, violation=state.violation if violation is None else violation)
+        if self.closing:
+            y, error, seen, _ = closing()
+            state = state._replace(lower_error=error, curvature=None if state.curvature is None else seen)
+        return state._replace(x=x, y=y, violation=state.violation if violation is None else violation)
 
     @property
     def curvature(self) -> jax.Array:

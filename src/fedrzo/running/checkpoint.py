@@ -94,6 +94,18 @@ def refuse_stored(folder: Path, argument: str, resume: str) -> None:
         )
 
 
+def interrupted(where: str, folder: Path | None, whole: bool) -> KeyboardInterrupt:
+    """Return what Ctrl-C is answered with: how far the run is, and how to go on.
+
+    It is no class of its own: Python lets a script die of SIGINT, as a shell's loop expects, for this very class alone.
+    """
+    if folder is not None:
+        return KeyboardInterrupt(f"{where}; go on with the same call and resume=True, checkpoint={str(folder)!r}")
+    kept = "the exception's `result` holds what was reached (at a prompt: sys.last_value.result)"
+    kept = kept if whole else "nothing was kept"
+    return KeyboardInterrupt(f"{where}; {kept}; pass checkpoint=FOLDER to go on later")
+
+
 def _first_difference(stored: Any, wanted: Any) -> tuple[Any, Any]:
     """Return two values that differ; of lists with an entry for each run, the first entries that do."""
     if isinstance(stored, list) and isinstance(wanted, list):

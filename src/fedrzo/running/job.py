@@ -13,20 +13,14 @@ from fedrzo.errors import DivergedError, InputError
 from fedrzo.problems.black_box import telling
 from fedrzo.results.history import History
 from fedrzo.running.case import Case, StopRule, Watch
-from fedrzo.running.checkpoint import Checkpoint
+from fedrzo.running.checkpoint import Checkpoint, interrupted
 from fedrzo.running.health import Runaway, failure, not_convex, unsolved
 from fedrzo.running.loggers import Row, Sink
 from fedrzo.support.interrupt import Interrupt
-from fedrzo.support.progress import Bar
+from fedrzo.support.progress import Bar, at_once
 
-PATIENCE = 0.2  # seconds for which rounds are run at a time: so long the bar stands still, and Ctrl-C waits
 LONG_RUN = 10.0  # seconds from which on a run ends with a hint how to shorten the next one, if there is one
 CHECKPOINT_SECONDS = 1.0  # a checkpoint is stored at most this often, and at the end
-
-
-def at_once(done: int, seconds: float) -> int:
-    """Return how many rounds to run at a time, where so many have just taken so long: as many as nobody minds waiting for."""
-    return max(1, min(4 * done, int(PATIENCE * done / seconds)))
 
 
 @dataclasses.dataclass(eq=False)
@@ -49,6 +43,7 @@ class Job:
         self.round_seconds: list[float] = []  # of what was run at a time, for each of its rounds
         self.first_look = 0.0  # seconds
         self.at_once = 1  # rounds that are run at a time
+        self.late: tuple[Callable[[], Look], float] | None = None  # the row that is still to come, and its time
         self.told = self.interrupted = False  # whether the user's `stop` said to end, or Ctrl-C did
         self.whole = False  # whether session and histories belong together, so that they can be stored
 
@@ -117,6 +112,7 @@ class Job:
             self._some_rounds(interrupt)
             bar.show(self.session.round, self.histories[0].last)
             ended = self._is_stopped()
+        self._append_late()
         if not self._has_row:
             self._append_rows(self.session.look(), self.seconds)  # interrupted on the way; a resumed run drops it
 
@@ -168,21 +164,35 @@ class Job:
         self.at_once = at_once(done, took)
         for look in looks:
             self._append_rows(look, now - pace * (self.session.round - look.round))
-        self.whole = True
+        self.whole = self.late is None
         due = self.seconds - self.stored >= CHECKPOINT_SECONDS or self.case.plans[0] is not None  # what was seen is charged for
         if self.session.stores_every_round or due:
             self.store()
 
     def _stored_rounds(self, rounds: int, interrupt: Interrupt) -> list[Look]:
-        """Run rounds one by one, each with a checkpoint, since clients cannot go back further."""
+        """Run rounds one by one, each with a checkpoint, since clients cannot go back further.
+
+        Where nobody waits for a row, what it shows is asked for with the next round, and stored with it. A run that is resumed
+        in between looks anew.
+        """
         for _ in range(rounds):
             self.session.advance(1)
+            self._append_late()
             if self.single and failure(self.session.method, self.session) is not None:
                 break
             self.store()
             if interrupt.asked:
                 break
-        return [self.session.look()]
+        if self.case.stop is not None or self.case.plans[0] is not None:
+            return [self.session.look()]
+        self.late = self.session.look_later(), self.seconds
+        return []
+
+    def _append_late(self) -> None:
+        """Append the row that is still to come, if there is one."""
+        if self.late is not None:
+            (look, seconds), self.late = self.late, None
+            self._append_rows(look(), seconds)
 
     def _append_rows(self, look: Look, seconds: float) -> None:
         """Append a row to each history; stop a single run whose x goes away for good, or whose lower level stays unsolved."""
@@ -192,7 +202,7 @@ class Job:
             if tuning is not None and len(history) > 0:  # row 0 is the start, which nothing was spent on
                 cost = cost.plus(**tuning.cost._asdict())
             row: Row = {"round": look.round, **cost._asdict(), "seconds": seconds}
-            row |= self.session.columns()
+            row |= look.columns
             row |= {name: float(values[i]) for name, values in look.metrics.items()}
             if (plan := self.case.plans[i]) is not None and "epsilon" not in row:  # where nodes do not say it themselves
                 row["epsilon"] = plan.epsilon(look.round)
@@ -236,14 +246,6 @@ class Job:
         self.stored = self.seconds
 
     def _interrupted(self) -> KeyboardInterrupt:
-        """Return what Ctrl-C is answered with: how far the run is, and how to go on.
-
-        It is no class of its own: Python lets a script die of SIGINT, as a shell's loop expects, for this very class alone.
-        """
+        """Return what Ctrl-C is answered with."""
         where = f"stopped after round {self.session.round} of {self.case.rounds}"
-        if self.folder is not None and self.stored > -math.inf:
-            again = f"go on with the same call and resume=True, checkpoint={str(self.folder)!r}"
-            return KeyboardInterrupt(f"{where}; {again}")
-        kept = "the exception's `result` holds what was reached (at a prompt: sys.last_value.result)"
-        kept = kept if self.whole else "nothing was kept"
-        return KeyboardInterrupt(f"{where}; {kept}; pass checkpoint=FOLDER to go on later")
+        return interrupted(where, self.folder if self.stored > -math.inf else None, self.whole)

@@ -12,7 +12,8 @@ from fedrzo.engines.simulation.spread import Spread
 from fedrzo.federation.client import FULL, Client
 from fedrzo.federation.protocol import Federation, Reply, Roots
 from fedrzo.methods.base import Method, at, method, static
-from fedrzo.methods.lower import close, run_lower
+from fedrzo.methods.closing import close
+from fedrzo.methods.lower import run_lower
 from fedrzo.problems.base import Problem
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 

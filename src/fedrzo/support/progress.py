@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINE_SECONDS = 30.0  # between two lines where a bar cannot be drawn
+PATIENCE = 0.2  # seconds for which rounds are run at a time: so long the bar stands still, and Ctrl-C waits
 
 
 def is_wanted(progress: bool | None) -> bool:
@@ -22,6 +23,11 @@ def _is_live(console: Console) -> bool:
     if console.is_jupyter:
         return importlib.util.find_spec("ipywidgets") is not None
     return console.is_terminal and not console.is_dumb_terminal
+
+
+def at_once(done: int, seconds: float) -> int:
+    """Return how many rounds to run at a time, where so many have just taken so long: as many as nobody minds waiting for."""
+    return max(1, min(4 * done, int(PATIENCE * done / seconds)))
 
 
 class Bar:

@@ -3,21 +3,22 @@
 Each node has its own data and nobody else's, so what the history shows is asked of the nodes too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.base import Engine
-from fedrzo.engines.flower.post import Post
-from fedrzo.engines.messages.codec import Message
-from fedrzo.engines.messages.monitoring import Answers, Question, Row, looking
+from fedrzo.engines.base import Engine, Look
+from fedrzo.engines.flower.post import Letter, Post
+from fedrzo.engines.messages.codec import Keep, Message
+from fedrzo.engines.messages.monitoring import Answers, Looking, looking
 from fedrzo.engines.messages.receive import Intake, Rules
 from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack
 from fedrzo.errors import InputError
+from fedrzo.federation.protocol import Reply
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
@@ -43,45 +44,84 @@ class FlowerSession(MessageSession):
         # What solves the lower level at x, where there is one for all clients.
         self.y = np.asarray(problem.start_below, float) if problem.lower_solved_by == BY_SERVER else None
         self._untested = replaced(problem, test=None, metrics=())  # what a client sees: the test data are the server's
+        self.looking: Looking | None = None  # what the history wants to know: its questions travel with the next messages
 
     def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Bring a message to some clients and what they answer to `intake`."""
-        here, absent = self.post.present(ids)
+        self.bring([intake])
+
+    def bring(self, intakes: list[Intake]) -> None:
+        """Bring several messages, and what the history asks, as one to each client: it takes as long as a single one."""
+        letters = [self._letter(intake) for intake in intakes]
+        looking, answers = self.looking, None
+        if looking is not None and looking.question is not None:
+            answers = Answers(self._untested, looking.question, looking.round)
+            own = dict.fromkeys(self.post.present(range(self.problem.clients))[0], b"")
+            letters.append(Letter("evaluate", pack({}, looking.question), own, answers.receive, answers.fail))
+        self.post.exchange(letters, self.rules.timeout)
+        if looking is not None and answers is not None:
+            self.events += answers.events
+            looking.take(answers, self.rules)
+
+    def later(self, message: Message, ids: Iterable[int]) -> Callable[[], list[tuple[int, Reply]]]:
+        """Have a message travel with the next one, or alone once it is asked for."""
+        intake = self.queue(message, ids)
+
+        def answered() -> list[tuple[int, Reply]]:
+            if intake in self.waiting:
+                self.flush()
+            return intake.answered
+
+        return answered
+
+    def keep(self, points: Keep) -> None:
+        """Have points sent with the next message; what waits is about the points before."""
+        if self.waiting:
+            self.flush()
+        super().keep(points)
+
+    def _letter(self, intake: Intake) -> Letter:
+        here, absent = self.post.present(intake.asked)
         for client in absent:
             intake.fail(client, "absent", "its node has not been heard of since it did not answer, or never was")
-        common, own = self.payloads(message, here)
-        self.post.exchange("step", common, own, self.rules.timeout, intake.receive, intake.fail)
+        common, own = self.payloads(intake.message, here)
+        return Letter("step", common, own, intake.receive, intake.fail)
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""
-        x, y, row = self._look()
-        point = [jnp.asarray(part) for part in (x, y) if part is not None]
-        row = {name: value for name, value in row.items() if name not in ("gradient", "hessian")}
-        row = with_metrics(row | self.problem.on_test(*point), self.method, self.state)  # test data are the server's
-        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
+        return self._seen(self._begin(), self.state)
+
+    def look_later(self) -> Callable[[], Look]:
+        """Look now; what is to be asked travels with the next messages, and the rest alone once the look is needed."""
+        now, state, looking = self.showing({}), self.state, self._begin()
+
+        def look() -> Look:
+            metrics = self._seen(looking, state)
+            failures = now.columns["failures"] + looking.failures  # not those of steps since
+            return now._replace(metrics=metrics, columns=now.columns | {"failures": failures})
+
+        return look
 
     def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
         """Return what solves the lower level over the nodes' data, as it was found for the last row of the history."""
         return [None if self.y is None else self.problem.layouts["y0"].unravel(self.y)] * len(points)
 
-    def _look(self) -> tuple[np.ndarray, np.ndarray | None, Row]:
-        """Return where the history looks, and what all nodes see there."""
+    def _begin(self) -> Looking:
+        """Begin to look at the present state."""
         own = None if self.y is None else np.asarray(getattr(self.state, "y", self.y)).reshape(-1, self.y.size).mean(axis=0)
-        questions, row = looking(self.problem, np.asarray(self.state.x), self.y, own), None
-        try:
-            while True:
-                row = self._ask(questions.send(row))
-        except StopIteration as end:
-            x, self.y = end.value
-        return x, self.y, row
+        self.looking = Looking(looking(self.problem, np.asarray(self.state.x), self.y, own), self.round)
+        return self.looking
 
-    def _ask(self, question: Question) -> Row:
-        answers = Answers(self._untested, question, self.round)
-        here, _ = self.post.present(range(self.problem.clients))
-        own = dict.fromkeys(here, b"")
-        self.post.exchange("evaluate", pack({}, question), own, self.rules.timeout, answers.receive, answers.fail)
-        self.events += answers.events
-        return answers.mean(self.rules)
+    def _seen(self, looking: Looking, state: PyTree) -> dict[str, np.ndarray]:
+        """Return what all nodes see of a state, by column; what has not been asked yet is asked now."""
+        self.looking = looking
+        while looking.question is not None:
+            self.flush()
+        x, self.y = looking.at
+        point = [jnp.asarray(part) for part in (x, self.y) if part is not None]
+        row = {name: value for name, value in looking.row.items() if name not in ("gradient", "hessian")}
+        row = with_metrics(row | self.problem.on_test(*point), self.method, state)  # test data are the server's
+        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
 
 
 class Flower(Engine):

@@ -7,10 +7,10 @@ there is not waited for: a node that has not answered is asked again once it has
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedrzo.engines.messages.receive import FederationError
-from fedrzo.engines.messages.wire import WireError, unpack
+from fedrzo.engines.messages.wire import WireError, joined, split, unpack
 from fedrzo.errors import InputError
 from fedrzo.support.extras import require
 
@@ -19,6 +19,43 @@ GRACE = 10.0  # seconds for which a node that comes back may still be given a me
 # What Flower's error codes come to: a message or its reply expired, a node is gone, its process died. Others: its code failed.
 CODES = {3: "timeout", 4: "timeout", 5: "killed", 8: "killed"}
 RECORD = "fedrzo"
+
+
+class Letter(NamedTuple):
+    """What some clients are asked. A message that holds several has their kinds, apart by a space, and as many answers."""
+
+    kind: str  # `step` or `evaluate`
+    common: bytes  # what all are sent
+    own: Mapping[int, bytes]  # what each is sent beside, by client
+    take: Callable[[int, bytes], None]  # called with a client and the bytes of its answer
+    fail: Callable[[int, str, str], None]  # called with a client that gives none, in a word why, and a line
+
+
+class Bundle(NamedTuple):
+    """All letters to one client."""
+
+    client: int
+    letters: Sequence[Letter]
+
+    def content(self) -> tuple[str, bytes, bytes]:
+        """Return what is sent: the kinds, what others are sent too, and what is this client's own."""
+        kinds, commons, owns, *_ = zip(*self.letters, strict=True)
+        return " ".join(kinds), joined(commons), joined([own[self.client] for own in owns])
+
+    def take(self, payload: bytes) -> None:
+        """Hand on the client's answers."""
+        try:
+            answers = split(payload, len(self.letters))
+        except WireError as error:
+            self.fail("malformed", str(error))
+            return
+        for letter, answer in zip(self.letters, answers, strict=True):
+            letter.take(self.client, answer)
+
+    def fail(self, kind: str, detail: str) -> None:
+        """Say of each letter why there is no answer."""
+        for letter in self.letters:
+            letter.fail(self.client, kind, detail)
 
 
 class Post:
@@ -48,7 +85,7 @@ class Post:
         known = {*self.nodes.values(), *self.hello.values()}
         strangers = [node for node in self.grid.get_node_ids() if node not in known]
         if strangers:
-            ids = self._push("hello", [(node, b"", b"") for node in strangers], None)
+            ids = self._push([(node, "hello", b"", b"") for node in strangers], None)
             self.hello |= dict(zip(ids, strangers, strict=True))
 
     def listen(self) -> list[dict[str, Any]]:
@@ -86,44 +123,39 @@ class Post:
         here = [i for i in ids if i in self.nodes and i not in self.silent]
         return here, [i for i in ids if i not in here]
 
-    def exchange(
-        self, kind: str, common: bytes, own: Mapping[int, bytes], timeout: float | None, take: Callable, fail: Callable
-    ) -> None:
-        """Send each client its message, to `step` or to `evaluate`; hand on what comes back until the time is over.
-
-        `take` is called with a client and the bytes of its answer, `fail` with one that gives none, in a word why, and a line.
-        """
+    def exchange(self, letters: Sequence[Letter], timeout: float | None) -> None:
+        """Send each client all letters to it, as one message; hand on what comes back until the time is over."""
         ttl = None if timeout is None else timeout + GRACE
-        ids = self._push(kind, [(self.nodes[i], common, part) for i, part in own.items()], ttl)
-        waiting = dict(zip(ids, own, strict=True))
+        clients = list(dict.fromkeys(client for letter in letters for client in letter.own))
+        bundles = [Bundle(client, [letter for letter in letters if client in letter.own]) for client in clients]
+        waiting = dict(zip(self._push([(self.nodes[b.client], *b.content()) for b in bundles], ttl), bundles, strict=True))
         limit = None if timeout is None else time.monotonic() + timeout
         while waiting and (limit is None or time.monotonic() < limit):
             for reply in self.grid.pull_messages(list(waiting)):
                 # An error's sender is not the node: only what it replies to says whose it is.
-                client = waiting.pop(reply.metadata.reply_to_message_id)
+                bundle = waiting.pop(reply.metadata.reply_to_message_id)
                 if not reply.has_error():
-                    take(client, _payload(reply))
+                    bundle.take(_payload(reply))
                 else:
                     kind = CODES.get(reply.error.code, "raised")
                     if kind != "raised":
-                        self._lost([client])
-                    fail(client, kind, f"Flower's error {reply.error.code}: {_line(reply.error.reason)}")
+                        self._lost([bundle.client])
+                    bundle.fail(kind, f"Flower's error {reply.error.code}: {_line(reply.error.reason)}")
             if waiting:
                 time.sleep(POLL)
-        self._lost(list(waiting.values()))
-        for client in waiting.values():
-            fail(client, "timeout", f"no answer within {timeout:g} seconds")
+        self._lost([bundle.client for bundle in waiting.values()])
+        for bundle in waiting.values():
+            bundle.fail("timeout", f"no answer within {timeout:g} seconds")
 
     def _lost(self, clients: list[int]) -> None:
         until = {info.node_id: info.online_until for info in self.grid.get_nodes()} if clients else {}
         self.silent |= {client: until.get(self.nodes[client], 0.0) for client in clients}
 
-    def _push(self, kind: str, letters: list[tuple[int, bytes, bytes]], ttl: float | None) -> list[str]:
+    def _push(self, contents: list[tuple[int, str, bytes, bytes]], ttl: float | None) -> list[str]:
         flwr = require("flwr.app", "flower")
-        run = json.dumps({**self.run, "kind": kind})
         messages = []
-        for node, common, own in letters:
-            record = flwr.ConfigRecord({"run": run, "common": common, "own": own})
+        for node, kind, common, own in contents:
+            record = flwr.ConfigRecord({"run": json.dumps({**self.run, "kind": kind}), "common": common, "own": own})
             content = flwr.RecordDict({RECORD: record})
             messages.append(flwr.Message(content, dst_node_id=node, message_type="query", ttl=ttl or flwr.DEFAULT_TTL))
         ids = list(self.grid.push_messages(messages))

@@ -1,6 +1,7 @@
 """The federation's calls as messages; see `fedrzo.federation.protocol`."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self
 
@@ -27,6 +28,9 @@ class Server(Protocol):
     def deliver(self, message: Message, ids: Iterable[int]) -> list[tuple[int, Reply]]:
         """Bring a message to some clients and return who answered what."""
 
+    def later(self, message: Message, ids: Iterable[int]) -> Callable[[], list[tuple[int, Reply]]]:
+        """Bring a message to some clients, at the latest when the returned function is called: it tells who answered what."""
+
     def keep(self, points: Keep) -> None:
         """Have points sent with the next message."""
 
@@ -51,9 +55,20 @@ class MessageFederation:
 
     def gather(self, step: Callable[..., Reply], *shared: PyTree) -> Gathered:
         """Run one communication and return the replies one by one."""
-        arrays = on_host(shared)
-        message = Message(self._name(step), self.view, self._next(), self.iteration, arrays)
-        answered = self.session.deliver(message, self.ids)
+        message = self._message(step, shared)
+        return self._gathered(message, self.session.deliver(message, self.ids))
+
+    def later(self, step: Callable[..., Reply], *shared: PyTree) -> Callable[[], PyTree]:
+        """Have one communication travel with the next one, where the session can; return what gives the mean."""
+        message = self._message(step, shared)
+        answered = self.session.later(message, self.ids)
+        return functools.cache(lambda: self._gathered(message, answered()).mean())  # charged for once
+
+    def _message(self, step: Callable[..., Reply], shared: tuple) -> Message:
+        return Message(self._name(step), self.view, self._next(), self.iteration, on_host(shared))
+
+    def _gathered(self, message: Message, answered: list[tuple[int, Reply]]) -> Gathered:
+        """Return what was answered, and charge for it."""
         ids = np.array([i for i, _ in answered])
         replies = [reply for _, reply in answered]
         lower = {"lower_rounds": 1} if self.view else {}
@@ -61,7 +76,7 @@ class MessageFederation:
             lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
         self.session.charge(
             upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
-            download_bytes=sum(_sent(arrays, i) for i, _ in answered),
+            download_bytes=sum(_sent(message.arrays, i) for i, _ in answered),
             evaluations=sum(int(reply.evaluations) for reply in replies),
             gradients=sum(int(reply.gradients) for reply in replies),
             **lower,

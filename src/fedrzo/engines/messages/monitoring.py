@@ -47,6 +47,27 @@ def looking(problem: Problem, x: np.ndarray, y: np.ndarray | None, own: np.ndarr
     return x, y
 
 
+class Looking:
+    """A look under way after a round: what clients are to be asked next, and what was seen last."""
+
+    def __init__(self, questions: Generator[Question, Row, Question], round: int) -> None:
+        self.questions = questions
+        self.round = round
+        self.question: Question | None = next(questions)  # None once all is known
+        self.at: Question = self.question  # where the row was seen
+        self.row: Row = {}
+        self.failures = 0  # answers that were missing or refused
+
+    def take(self, answers: "Answers", rules: Rules) -> None:
+        """Go on with what clients answered to the question."""
+        self.failures += len(answers.events)
+        self.row = answers.mean(rules)
+        try:
+            self.question = self.at = self.questions.send(self.row)
+        except StopIteration as end:
+            self.question, self.at = None, end.value
+
+
 class Answers:
     """Takes what clients answer to one question."""
 

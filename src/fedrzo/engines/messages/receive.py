@@ -103,8 +103,13 @@ class Intake:
         for client in sorted(self.waiting):
             self.fail(client, kind, detail)
 
+    @property
+    def answered(self) -> list[tuple[int, Reply]]:
+        """Who answered what, by client."""
+        return sorted(self.taken.items())
+
     def close(self) -> list[tuple[int, Reply]]:
-        """Return who answered what, by client; refuse to go on with too few."""
+        """Return who answered what; refuse to go on with too few."""
         self._refuse_outliers()
         least = min(self.rules.min_clients, len(self.asked))
         if len(self.taken) < max(1, least):
@@ -113,7 +118,7 @@ class Intake:
                 f"round {self.message.path[0]}: {len(self.taken)} of {len(self.asked)} clients answered, min_clients is "
                 f"{least}: {reasons}; bring clients back, then go on with resume=True where a checkpoint was kept"
             )
-        return sorted(self.taken.items())
+        return self.answered
 
     def _note(self, client: int, kind: str, detail: str) -> None:
         self.events.append(Event(self.message.path[0], client, kind, detail))

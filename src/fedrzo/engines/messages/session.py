@@ -1,7 +1,7 @@
 """A run by messages: the server's side, whatever carries them. An engine subclasses `MessageSession` and carries the bytes."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -42,11 +42,17 @@ class MessageSession(Session):
         self.accepted: dict[str, dict[int, Path]] = {"": {}, "lower": {}}  # the last reply that was taken, by client
         self._keep: Keep | None = None
         self._has: set[int] = set()  # clients that have the points
+        self.waiting: list[Intake] = []  # what is to be brought to clients next
         self._shapes: dict[Any, Any] = {}
 
     @abc.abstractmethod
     def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Bring a message to some clients and what they answer to `intake`; return when it waits for nobody any more."""
+
+    def bring(self, intakes: list[Intake]) -> None:
+        """Bring messages to clients, one after the other; an engine whose messages are slow has them travel together."""
+        for intake in intakes:
+            self.exchange(intake.message, list(intake.asked), intake)
 
     def memories(self) -> list[PyTree] | None:
         """Return what each client remembers, by client; None where that stays on the clients."""
@@ -56,20 +62,39 @@ class MessageSession(Session):
         """Have clients remember what they did when a checkpoint was stored, unless they go back by themselves."""
 
     def deliver(self, message: Message, ids: Iterable[int]) -> list[tuple[int, Reply]]:
-        """Bring a message to some clients and return who answered what."""
+        """Bring a message to some clients, with all that waits, and return who answered what."""
+        intake = self.queue(message, ids)
+        self.flush()
+        return intake.answered
+
+    def later(self, message: Message, ids: Iterable[int]) -> Callable[[], list[tuple[int, Reply]]]:
+        """Do the same where the answer is not needed yet: at once, unless messages of an engine travel together."""
+        answered = self.deliver(message, ids)
+        return lambda: answered
+
+    def queue(self, message: Message, ids: Iterable[int]) -> Intake:
+        """Have a message wait; what is answered will be in the intake."""
         ids = [int(i) for i in ids]
         message = self.addressed(message, ids)
         intake = Intake(message, ids, self.expected(message), self.types, self.rules)
+        self.waiting.append(intake)
+        return intake
+
+    def flush(self) -> None:
+        """Bring all that waits to its clients."""
+        intakes, self.waiting = self.waiting, []
         try:
-            self.exchange(message, ids, intake)
-            answered = intake.close()
+            self.bring(intakes)
+            for intake in intakes:
+                intake.close()
         finally:
-            self.events += intake.events
-            self.wire["wire_upload_bytes"] += intake.bytes
-        took = [i for i, _ in answered]
-        self.accepted[message.view].update(dict.fromkeys(took, message.path))  # the next message tells them
-        self._has.update(took)
-        return answered
+            for intake in intakes:
+                self.events += intake.events
+                self.wire["wire_upload_bytes"] += intake.bytes
+        for intake in intakes:
+            message, took = intake.message, list(intake.taken)
+            self.accepted[message.view].update(dict.fromkeys(took, message.path))  # the next message tells them
+            self._has.update(took)
 
     def keep(self, points: Keep) -> None:
         """Have points sent with the next message."""

@@ -7,6 +7,7 @@ header holds plain values, the shape of a pytree of containers, and each array's
 import json
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,21 @@ def unpack(payload: bytes, types: dict[str, type] | None = None) -> tuple[dict[s
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise WireError(f"found bytes that cannot be read ({type(error).__name__}: {error})") from None
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """Return several messages, or answers, as one; a single one stays as it is."""
+    return parts[0] if len(parts) == 1 else pack({}, [np.frombuffer(part, np.uint8) for part in parts])
+
+
+def split(payload: bytes, count: int) -> list[bytes]:
+    """Return the messages that `joined` was given, of which there must be so many."""
+    if count == 1:
+        return [payload]
+    _, parts = unpack(payload)
+    if not isinstance(parts, list) or [getattr(part, "dtype", None) for part in parts] != [np.dtype(np.uint8)] * count:
+        raise WireError(f"found bytes that are not {count} messages in one")
+    return [part.tobytes() for part in parts]
 
 
 def _arrays(described: list, payload: bytes, start: int) -> list[np.ndarray]:

@@ -121,6 +121,14 @@ class SimulatedFederation:
         share, key = jnp.sum(self.weights), self.clock.next_key()
         return Gathered(self._call(step, shared, key), self.ids, self.weights / share, share, key)
 
+    def later(self, step: Callable[..., Reply], *shared: PyTree) -> Callable[[], PyTree]:
+        """Run one communication at once: here none has to wait for another. The returned function gives the mean."""
+        before = self.ledger.memory[self.view]
+        mean = self.average(step, *shared)
+        if self.ledger.memory[self.view] is not before:
+            raise InputError(f"later: {step_name(step)} returned a Reply with a memory; ask for it by average, which keeps order")
+        return lambda: mean
+
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times; n may be traced."""
         if not jnp.issubdtype(jnp.result_type(n), jnp.integer):

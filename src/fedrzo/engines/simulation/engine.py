@@ -109,7 +109,7 @@ def _look(round: int, seen: tuple[dict[str, np.ndarray], Tally, np.ndarray], j: 
     """Return the look at one place of what was seen."""
     metrics, tally, away = seen
     columns = {name: values[j] for name, values in metrics.items()}
-    return Look(round, columns, _costs(tally.low[j], tally.high[j]), float(away[j, 0]))
+    return Look(round, columns, _costs(tally.low[j], tally.high[j]), float(away[j, 0]), {})
 
 
 def _costs(lows: Any, highs: Any) -> list[Cost]:
