@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from fedrzo.support.pytrees import index, on_host
 
 class MessageSession(Session):
     """A run in progress of a prepared method, on what the server knows of the problem, with `size` clients per round."""
+
+    federation: ClassVar[type[MessageFederation]] = MessageFederation  # what the method sees of its clients
 
     def __init__(self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None = None) -> None:
         self.method = method
@@ -123,7 +125,7 @@ class MessageSession(Session):
         for r in range(self.round, self.round + rounds):
             ids, _ = cohort(self.problem, self.key, r, self.size)
             self._keep, self._has = None, set()
-            federation = MessageFederation(self, np.asarray(ids), (r,))
+            federation = self.federation(self, np.asarray(ids), (r,))
             if int(self.record.first_failed_round) < 0:
                 self.state = self.method.round(federation, self.state, r)
             good = self.method.healthy(self.state)
