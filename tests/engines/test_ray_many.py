@@ -118,13 +118,13 @@ def lower(x, y, batch):
 def test_a_lower_level_over_data_that_nobody_has_is_monitored(tmp_path):
     options = {"rounds": 3, "key": 2, "progress": False}
     method = fz.FedRZObl(0.05, 0.1, 3, lower=fz.LocalSGD(batch_size="full", rounds=4))
-    ours, theirs = (
-        fz.run(method, fz.Bilevel(upper, lower, data, np.zeros(4), np.zeros(4), modulus=1.0, smoothness=1.0), engine=engine, **options)
-        for data, engine in (
-            (loading(tmp_path), ray_engine(actors=2)),
-            (fz.ClientData([samples(i) for i in range(6)]), "simulation"),
-        )
-    )  # fmt: skip
+
+    def solved(data, engine):
+        problem = fz.Bilevel(upper, lower, data, np.zeros(4), np.zeros(4), modulus=1.0, smoothness=1.0)
+        return fz.run(method, problem, engine=engine, **options)
+
+    ours = solved(loading(tmp_path), ray_engine(actors=2))
+    theirs = solved(fz.ClientData([samples(i) for i in range(6)]), "simulation")
     np.testing.assert_allclose(ours.x, theirs.x, rtol=1e-9)
     np.testing.assert_allclose(ours.history["loss"], theirs.history["loss"], rtol=1e-9)
     np.testing.assert_allclose(ours.y, theirs.y, rtol=1e-6)

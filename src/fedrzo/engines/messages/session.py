@@ -22,6 +22,8 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.pytrees import index, on_host
 
+_after = jax.jit(Progress.after)  # its small steps would take milliseconds one by one
+
 
 class MessageSession(Session):
     """A run in progress of a prepared method, on what the server knows of the problem, with `size` clients per round."""
@@ -129,7 +131,7 @@ class MessageSession(Session):
             if int(self.record.first_failed_round) < 0:
                 self.state = self.method.round(federation, self.state, r)
             good = self.method.healthy(self.state)
-            self.record = self.record.after(self.key, jnp.int32(r), self.state.x, good)
+            self.record = _after(self.record, self.key, np.int32(r), self.state.x, good)
         self.round += rounds
 
     def evaluate(self) -> dict[str, np.ndarray]:
