@@ -12,6 +12,7 @@ from .certificates import certify as certify
 from .checks import Report as Report
 from .checks import check as check
 from .data.client_data import ClientData as ClientData
+from .data.loader import Loader as Loader
 from .data.sampler import Sampler as Sampler
 from .errors import BlackboxError as BlackboxError
 from .errors import CheckpointError as CheckpointError

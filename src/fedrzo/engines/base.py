@@ -85,6 +85,7 @@ class Engine(abc.ABC):
     # Whether this process has all clients' data, so that a run may compute losses by itself
     data_at_hand: ClassVar[bool] = True
     side_by_side: ClassVar[bool] = False  # whether a session can run several methods at once
+    loads_in_place: ClassVar[bool] = False  # whether a `Loader`'s samples are loaded where clients are, rather than here
 
     @abc.abstractmethod
     def start(self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None) -> Session:

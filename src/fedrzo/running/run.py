@@ -17,6 +17,7 @@ from fedrzo.errors import InputError, nearest, warn
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
+from fedrzo.problems.loading import loaded, loads
 from fedrzo.problems.mistakes import warn_of_mistakes
 from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.results.result import Result
@@ -142,6 +143,8 @@ def _run(
     pack: Callable[[list[Result]], Returned],
 ) -> Returned:  # fmt: skip
     """Run a case; `pack` makes one thing of its results."""
+    if not engine.loads_in_place:
+        case.problem = loaded(case.problem)
     folder = None if checkpoint is None else Path(checkpoint)
     if resume and folder is None:
         raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")
@@ -161,7 +164,7 @@ def _run(
         problem = feasible_start(case.problem)
         if not problem.hidden:
             check_start(problem, case.methods[0])
-            if engine.data_at_hand:
+            if engine.data_at_hand and not loads(problem):
                 warn_of_mistakes(problem, case.methods[0])
         size = case.clients_per_round or problem.clients
         methods = []

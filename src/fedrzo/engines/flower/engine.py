@@ -7,31 +7,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from fedrzo.engines.base import Engine, Look
 from fedrzo.engines.flower.post import Letter, Post
+from fedrzo.engines.messages.asking import AskingSession
 from fedrzo.engines.messages.codec import Keep, Message
-from fedrzo.engines.messages.monitoring import Answers, Looking, looking
+from fedrzo.engines.messages.monitoring import Answers, Looking
 from fedrzo.engines.messages.receive import Intake, Rules
-from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Reply
 from fedrzo.methods.base import Method
-from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
-from fedrzo.problems.questions import BY_SERVER
 from fedrzo.support.pytrees import replaced
 
 PyTree = Any
 
 
-class FlowerSession(MessageSession):
+class FlowerSession(AskingSession):
     """A run in progress; what clients remember stays on their nodes."""
 
-    data_at_hand = False
     tells_epsilon = True  # by the nodes' own ledgers
     # Nodes can go back to the beginning of their present round, not further: a server must not fall behind more than that.
     stores_every_round = True
@@ -41,8 +36,6 @@ class FlowerSession(MessageSession):
     ) -> None:
         super().__init__(method, problem, key, size, rules)
         self.post = post
-        # What solves the lower level at x, where there is one for all clients.
-        self.y = np.asarray(problem.start_below, float) if problem.lower_solved_by == BY_SERVER else None
         self._untested = replaced(problem, test=None, metrics=())  # what a client sees: the test data are the server's
         self.looking: Looking | None = None  # what the history wants to know: its questions travel with the next messages
 
@@ -61,7 +54,8 @@ class FlowerSession(MessageSession):
         self.post.exchange(letters, self.rules.timeout)
         if looking is not None and answers is not None:
             self.events += answers.events
-            looking.take(answers, self.rules)
+            looking.failures += len(answers.events)
+            looking.take(answers.mean(self.rules))
 
     def later(self, message: Message, ids: Iterable[int]) -> Callable[[], list[tuple[int, Reply]]]:
         """Have a message travel with the next one, or alone once it is asked for."""
@@ -87,41 +81,22 @@ class FlowerSession(MessageSession):
         common, own = self.payloads(intake.message, here)
         return Letter("step", common, own, intake.receive, intake.fail)
 
-    def evaluate(self) -> dict[str, np.ndarray]:
-        """Return what is monitored: every node looks at its own data, the server takes the weighted mean."""
-        return self._seen(self._begin(), self.state)
-
     def look_later(self) -> Callable[[], Look]:
         """Look now; what is to be asked travels with the next messages, and the rest alone once the look is needed."""
-        now, state, looking = self.showing({}), self.state, self._begin()
+        now, state, look = self.showing({}), self.state, self.begin()
+        self.looking = look
 
-        def look() -> Look:
-            metrics = self._seen(looking, state)
-            failures = now.columns["failures"] + looking.failures  # not those of steps since
+        def complete() -> Look:
+            metrics = self.seen(look, state)
+            failures = now.columns["failures"] + look.failures  # not those of steps since
             return now._replace(metrics=metrics, columns=now.columns | {"failures": failures})
 
-        return look
+        return complete
 
-    def lower_solutions(self, points: np.ndarray) -> list[PyTree]:
-        """Return what solves the lower level over the nodes' data, as it was found for the last row of the history."""
-        return [None if self.y is None else self.problem.layouts["y0"].unravel(self.y)] * len(points)
-
-    def _begin(self) -> Looking:
-        """Begin to look at the present state."""
-        own = None if self.y is None else np.asarray(getattr(self.state, "y", self.y)).reshape(-1, self.y.size).mean(axis=0)
-        self.looking = Looking(looking(self.problem, np.asarray(self.state.x), self.y, own), self.round)
-        return self.looking
-
-    def _seen(self, looking: Looking, state: PyTree) -> dict[str, np.ndarray]:
-        """Return what all nodes see of a state, by column; what has not been asked yet is asked now."""
-        self.looking = looking
-        while looking.question is not None:
-            self.flush()
-        x, self.y = looking.at
-        point = [jnp.asarray(part) for part in (x, self.y) if part is not None]
-        row = {name: value for name, value in looking.row.items() if name not in ("gradient", "hessian")}
-        row = with_metrics(row | self.problem.on_test(*point), self.method, state)  # test data are the server's
-        return {name: np.atleast_1d(np.asarray(value)) for name, value in row.items()}
+    def ask(self, look: Looking) -> None:
+        """Ask clients the next question of a look, and bring what else waits."""
+        self.looking = look
+        self.flush()
 
 
 class Flower(Engine):

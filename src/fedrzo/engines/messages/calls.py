@@ -91,7 +91,7 @@ class MessageFederation:
         """Apply `body` n times."""
         path = self._next()
         for i in range(int(n)):
-            carry = body(MessageFederation(self.session, self.ids, (*path, i), self.view, i), carry)
+            carry = body(dataclasses.replace(self, path=(*path, i), iteration=i, calls=0), carry)
         return carry
 
     def lower(self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Self:

@@ -48,6 +48,7 @@ class Message(NamedTuple):
     # The path of this client's last reply that the server took in this view; None if there is none. What a client remembers of
     # a reply that never arrived must be forgotten.
     accepted: Path | None = None
+    together: bool = False  # whether the sum of clients' replies will do, where they can be added up on the way; does not travel
 
 
 def encode(message: Message) -> bytes:

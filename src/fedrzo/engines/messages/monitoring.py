@@ -58,10 +58,9 @@ class Looking:
         self.row: Row = {}
         self.failures = 0  # answers that were missing or refused
 
-    def take(self, answers: "Answers", rules: Rules) -> None:
+    def take(self, row: Row) -> None:
         """Go on with what clients answered to the question."""
-        self.failures += len(answers.events)
-        self.row = answers.mean(rules)
+        self.row = row
         try:
             self.question = self.at = self.questions.send(self.row)
         except StopIteration as end:

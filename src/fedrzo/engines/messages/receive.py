@@ -68,11 +68,11 @@ class Intake:
             self.fail(client, "malformed", str(error))
             return
         if answer.path == self.message.path and client not in self.waiting:
-            self._note(client, "duplicate", "answered twice, or was not asked; the first answer stands")
+            self.note(client, "duplicate", "answered twice, or was not asked; the first answer stands")
         elif answer.error is not None and answer.path in ((), self.message.path):
             self.fail(client, "raised", answer.error)
         elif answer.path != self.message.path:
-            self._note(client, "late", f"answers the message at {list(answer.path)}")
+            self.note(client, "late", f"answers the message at {list(answer.path)}")
         else:
             assert answer.reply is not None
             self._check(client, answer.reply)
@@ -83,7 +83,7 @@ class Intake:
         except ValueError as error:
             self.fail(client, "shape", first_line(error))
             return
-        if mistake := self._mistake(value):
+        if mistake := self.mistake(value):
             self.fail(client, *mistake)
         else:
             self.take(client, reply._replace(value=value))
@@ -96,7 +96,7 @@ class Intake:
     def fail(self, client: int, kind: str, detail: str) -> None:
         """Give up on a client, for this message."""
         self.waiting.discard(client)
-        self._note(client, kind, detail)
+        self.note(client, kind, detail)
 
     def give_up(self, kind: str, detail: str) -> None:
         """Give up on all who have not answered."""
@@ -120,10 +120,12 @@ class Intake:
             )
         return self.answered
 
-    def _note(self, client: int, kind: str, detail: str) -> None:
+    def note(self, client: int, kind: str, detail: str) -> None:
+        """Note what went wrong with a client."""
         self.events.append(Event(self.message.path[0], client, kind, detail))
 
-    def _mistake(self, value: PyTree) -> tuple[str, str] | None:
+    def mistake(self, value: PyTree) -> tuple[str, str] | None:
+        """Say what is wrong with the value of a reply: its kind, and one line."""
         found: Any = jax.tree.structure(value)
         wanted: Any = jax.tree.structure(self.expected)
         if found != wanted:
@@ -152,4 +154,4 @@ class Intake:
                 if len(norms) >= 3 and norm > ratio * median:
                     del self.taken[client]
                     detail = f"its norm {norm:.3g} is more than {ratio:g} x the median {median:.3g}"
-                    self._note(client, "too large", detail)
+                    self.note(client, "too large", detail)

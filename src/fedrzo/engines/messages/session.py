@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,13 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.pytrees import index, on_host
 
+_after = jax.jit(Progress.after)  # its small steps would take milliseconds one by one
+
 
 class MessageSession(Session):
     """A run in progress of a prepared method, on what the server knows of the problem, with `size` clients per round."""
+
+    federation: ClassVar[type[MessageFederation]] = MessageFederation  # what the method sees of its clients
 
     def __init__(self, method: Method, problem: Problem, key: jax.Array, size: int | None, rules: Rules | None = None) -> None:
         self.method = method
@@ -148,11 +152,11 @@ class MessageSession(Session):
         for r in range(self.round, self.round + rounds):
             ids, _ = cohort(self.problem, self.key, r, self.size)
             self._keep, self._has = None, set()
-            federation = MessageFederation(self, np.asarray(ids), (r,))
+            federation = self.federation(self, np.asarray(ids), (r,))
             if int(self.record.first_failed_round) < 0:
                 self.state = self.method.round(federation, self.state, r)
             good = self.method.healthy(self.state)
-            self.record = self.record.after(self.key, jnp.int32(r), self.state.x, good)
+            self.record = _after(self.record, self.key, np.int32(r), self.state.x, good)
         self.round += rounds
 
     def evaluate(self) -> dict[str, np.ndarray]:

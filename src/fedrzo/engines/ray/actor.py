@@ -9,10 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.messages.node import Memory, Node
+from fedrzo.engines.messages.monitoring import Question, Row, monitor
+from fedrzo.engines.messages.node import Memory
 from fedrzo.engines.messages.wire import unpack
+from fedrzo.engines.ray.share import Asked, Share
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.loading import loaded
+from fedrzo.support.pytrees import on_host, replaced
 
 # What JAX computes depends on these settings, so actors take them over from the driver.
 SETTINGS = ("jax_platforms", "jax_threefry_partitionable", "jax_default_matmul_precision")
@@ -33,7 +37,7 @@ class WorkerInit(NamedTuple):
 
 
 class Worker:
-    """An actor: answers messages to its clients, one after the other.
+    """An actor: answers messages to its clients, one message after the other.
 
     JAX's settings are made before any array is. A user's own functions are often in a folder where the driver looks for modules.
     """
@@ -43,33 +47,38 @@ class Worker:
             jax.config.update(name, value)
         sys.path += [folder for folder in folders if folder not in sys.path]
         self.wide = False
-        self.nodes: dict[int, Node] = {}
+        self.share: Any = None
 
     def open(self, pickled: bytes, kept: dict[int, bytes]) -> int:
         """Take up a part of a run, with what clients remembered before, as `Node.dump` wrote it; return this process's number."""
         own: WorkerInit = pickle.loads(pickled)  # here: its arrays would otherwise come before the settings
         self.wide = own.wide
         with jax.enable_x64(self.wide):
-            problem = jax.device_put(own.problem)
+            problem = jax.device_put(loaded(own.problem))
             root = jax.random.wrap_key_data(jnp.asarray(own.root), impl=own.kind)
             private = jax.random.wrap_key_data(jnp.asarray(own.private), impl=own.kind)
-            self.nodes = {i: Node(own.method, problem, k, i, root, private[k]) for k, i in enumerate(own.clients)}
-            for node in self.nodes.values():
-                node.types = own.types
+            self.share = Share(own.method, problem, own.clients, root, private, own.types)
             for i, stored in kept.items():
-                self.nodes[i].load(stored)
+                self.share.node(i).load(stored)
         return os.getpid()
 
-    def answer(self, common: bytes, own: dict[int, bytes], tells: bool) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Return the replies of some clients to a message and, where they remember anything, all that they remember then."""
+    def answer(self, common: bytes, asked: Asked, tells: bool) -> tuple[tuple[bytes | None, dict[int, bytes]], dict[int, bytes]]:
+        """Return what clients answer to a message and, where they remember anything, all that they remember then."""
         with jax.enable_x64(self.wide):
-            replies = {i: self.nodes[i].answer(common, payload) for i, payload in own.items()}
-        return replies, {i: self.nodes[i].dump() for i in own if tells}
+            answers = self.share.answer(common, asked)
+        return answers, {i: self.share.node(i).dump() for i in asked.clients or self.share.clients if tells}
+
+    def look(self, question: Question) -> Row:
+        """Return what these clients see at a point, all together."""
+        with jax.enable_x64(self.wide):
+            problem = self.share.problem
+            weights = problem.client_weights / jnp.sum(problem.client_weights)
+            return on_host(monitor(replaced(problem, client_weights=weights), *question))
 
     def remember(self, memories: dict[int, bytes]) -> dict[int, bytes]:
         """Have clients remember what a checkpoint holds; return it in the form in which `answer` does."""
         for i, stored in memories.items():
-            node = self.nodes[i]
+            node = self.share.node(i)
             node.memory = {"": Memory(unpack(stored, node.types)[1])}
             node.points = node.kept = None
-        return {i: self.nodes[i].dump() for i in memories}
+        return {i: self.share.node(i).dump() for i in memories}

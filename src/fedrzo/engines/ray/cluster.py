@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fedrzo.engines.ray.share import Asked
 from fedrzo.errors import InputError, first_line
 from fedrzo.support.extras import require
 
@@ -22,6 +23,7 @@ PRIVATE = {
 # ... and no address but loopback, which it otherwise replaces by one that other machines can reach.
 LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 ANSWER_SECONDS = 5.0
+NAMED = 8  # clients of an actor that are named in a message
 QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -51,8 +53,8 @@ def connect(address: str | None) -> bool:
 
 
 def _host_and_port(address: str | None) -> tuple[str, int]:
-    """Read an address such as `10.0.0.1:6379`; of another form, nothing."""
-    host, _, port = (address or "").rpartition(":")
+    """Read an address such as `10.0.0.1:6379` or `ray://10.0.0.1:10001`; of another form, nothing."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     return (host, int(port)) if port.isdecimal() and "/" not in host else ("", 0)
 
 
@@ -71,9 +73,9 @@ def _start_local(ray: Any) -> None:
 
 
 class Call(NamedTuple):
-    """A message on its way through an actor: where the replies and what clients remember will be, and whose they are."""
+    """A message on its way through an actor: where the answers and what clients remember will be, and whose they are."""
 
-    replies: Any
+    answers: Any
     kept: Any
     clients: tuple[int, ...]
 
@@ -94,6 +96,12 @@ class ActorHandle:
     def __post_init__(self) -> None:
         self.start()
 
+    @property
+    def name(self) -> str:
+        """How messages to the user speak of it."""
+        many = f", ... ({len(self.clients)} of them)" if len(self.clients) > NAMED else ""
+        return f"the actor of client{'s' * (len(self.clients) > 1)} {', '.join(map(str, self.clients[:NAMED]))}{many}"
+
     def start(self) -> None:
         """Start an actor, or take a spare one, from what the clients last remembered."""
         self.handle = self.spare.pop() if self.spare else self.make()
@@ -107,20 +115,23 @@ class ActorHandle:
         else:
             self.spare.append(self.handle)
 
-    def send(self, common: Any, own: dict[int, bytes]) -> None:
+    def send(self, common: Any, asked: Asked) -> None:
         """Have clients answer."""
-        replies, kept = self.handle.answer.options(num_returns=2).remote(common, own, self.tells)
-        self.call = Call(replies, kept, tuple(own))
+        answers, kept = self.handle.answer.options(num_returns=2).remote(common, asked, self.tells)
+        self.call = Call(answers, kept, asked.clients or self.clients)
 
-    def collect(self) -> dict[int, bytes]:
-        """Return the replies to the last message; raises what Ray raises if the actor died over it."""
+    def collect(self) -> tuple[bytes | None, tuple[int, ...], dict[int, bytes]]:
+        """Return the sum that answers the last message, if any, of which clients it is, and the replies of all others.
+
+        Raises what Ray raises if the actor died over it.
+        """
         assert self.call is not None
         call = self.call
-        replies = self.ray.get(call.replies)
+        total, replies = self.ray.get(call.answers)
         self.call = None
         if self.tells:
             self.kept.update(dict.fromkeys(call.clients, call.kept))
-        return replies
+        return total, tuple(i for i in call.clients if i not in replies), replies
 
     def remember(self, memories: dict[int, bytes]) -> None:
         """Have clients remember what a checkpoint holds."""
