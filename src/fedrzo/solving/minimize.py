@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import Bounds, OptimizeResult
 
@@ -111,7 +112,7 @@ def _edge(value: Any, side: int) -> float:
 def _is_traced(fun: Callable, start: np.ndarray, args: tuple) -> bool:
     """Tell whether JAX can trace a function; what is wrong with one that it cannot, its first call from Python will say."""
     try:
-        jax.eval_shape(lambda x: fun(x, *args), jax.ShapeDtypeStruct(start.shape, start.dtype))
+        jax.eval_shape(lambda x: fun(x, *args), jax.ShapeDtypeStruct(start.shape, jnp.result_type(float)))
     except Exception:
         return False
     return True
