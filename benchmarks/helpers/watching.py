@@ -69,6 +69,8 @@ class Watch:
             with contextlib.suppress(OSError):
                 resident, shared = map(int, Path(f"/proc/{pid}/statm").read_text().split()[1:3])
                 files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+                if resident == 0:  # it is dead, and its parent has not noticed
+                    continue
                 self.names[pid] = name
                 # Shared pages are those of Ray's object store, which every process that looked into it counts as its own.
                 self.readings.setdefault(pid, []).append(Reading(round, (resident - shared) * PAGE, files))
