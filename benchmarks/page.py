@@ -15,9 +15,9 @@ from helpers.results import STORED
 
 ORDER = (
     "losses", "levels", "peers", "zo", "bilevel", "twostage", "cournot", "projections", "growth", "mpec", "gradients",
-    "hypergradients", "communication", "privacy", "theory", "intervals",
+    "hypergradients", "communication", "privacy", "theory", "intervals", "ray_load",
 )  # fmt: skip
-FIGURES = {"gradients": "gradients.svg", "mpec": "mpec.png", "privacy": "privacy.png"}
+FIGURES = {"gradients": "gradients.svg", "mpec": "mpec.png", "privacy": "privacy.png", "ray_load": "ray_load.png"}
 HEAD = """<!-- Made by `python benchmarks/page.py > docs/benchmarks.md` from benchmarks/results/*.json. -->
 # Benchmarks
 

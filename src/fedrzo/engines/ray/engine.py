@@ -70,7 +70,8 @@ class Ray(Engine):
         self.on_failure = on_failure
         self.rules = Rules(timeout, min_clients, max_reply_ratio)
         self.actors = actors
-        self.options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(options or {})}
+        # Without task events: Ray would keep a note of every message, some kilobytes each, for a dashboard.
+        self.options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "enable_task_events": False, **(options or {})}
         self.platforms = platforms
         self.spare: list[Any] | None = None
         self._connected = False
