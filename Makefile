@@ -11,7 +11,7 @@ WORKERS ?= 2
 # Tests start many processes. Where this is set, as in many containers, each would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo report test coverage test-slow test-default test-flower examples notebooks docs lint types format dist release-check clean
+.PHONY: help demo report test coverage test-slow test-default test-flower soak examples notebooks docs lint types format dist release-check clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,19 +40,19 @@ QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
   --xla_cpu_parallel_codegen_split_count=1
 test: export XLA_FLAGS ?= $(QUICK)
 test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower and not soak"
 
 coverage: export XLA_FLAGS ?= $(QUICK)
 coverage: $(READY) ## the lines of src that `make test` runs, other processes included; at least 90 % (takes twice as long)
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower"
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower and not soak"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under 90
 
 test-slow: export XLA_FLAGS ?= $(QUICK)
 test-slow: $(READY) ## the tests that say they are slow, and one real Flower federation with a node killed
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/deploy/test_real.py --ignore tests/certificates/test_coverage.py
-	$(BIN)/python -m pytest tests/deploy/test_real.py -m slow # alone: where others are at work, Flower gives up waiting for its own apps
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/deploy/test_real.py --ignore tests/deploy/test_network.py --ignore tests/certificates/test_coverage.py
+	$(BIN)/python -m pytest tests/deploy/test_real.py tests/deploy/test_network.py -m slow # alone: where others are at work, Flower gives up waiting for its own apps
 
 test-default: $(READY) ## the three algorithms, the README's example and what computes for long, as XLA compiles them for users
 	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_nn.py tests/methods/test_fedrzo_bl.py tests/methods/test_fedrzo_2s.py \
@@ -61,6 +61,9 @@ test-default: $(READY) ## the three algorithms, the README's example and what co
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
 	$(BIN)/python -m pytest tests/deploy -m flower
+
+soak: $(READY) ## long runs while processes are killed and networks fail: what was done, and that nothing was lost (under twenty minutes)
+	$(BIN)/python -m pytest -m soak
 
 examples: $(READY) ## run all examples anew; the figures of the documentation, in docs/figures/ (needs PyTorch)
 	$(BIN)/python examples/build.py figures docs/figures

@@ -28,10 +28,10 @@ def flat(result: fz.Result) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.x)])
 
 
-def without(name: str, missing: dict[int, set[int]], rounds: int) -> np.ndarray:
+def without(name: str, missing: dict[int, set[int]], rounds: int, clients: int = 3) -> np.ndarray:
     """Run client by client, leaving out some clients in some rounds: x at the end, computed by the loop engine's nodes."""
     module = inprocess.load(name)
-    problem = module.whole()
+    problem = module.whole(clients)
 
     class Thinned(LoopSession):
         def deliver(self, message: Message, ids: Any) -> Any:

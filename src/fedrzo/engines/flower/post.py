@@ -15,6 +15,7 @@ from fedrzo.errors import InputError
 from fedrzo.support.extras import require
 
 POLL = 0.2  # seconds between two questions for replies
+AGAIN = 45.0  # seconds after which a node that has not said who it is is asked again
 GRACE = 10.0  # seconds for which a node that comes back may still be given a message that nobody waits for any more
 # What Flower's error codes come to: a message or its reply expired, a node is gone, its process died. Others: its code failed.
 CODES = {3: "timeout", 4: "timeout", 5: "killed", 8: "killed"}
@@ -66,7 +67,7 @@ class Post:
         self.run = dict(run)
         self.nodes: dict[int, int] = {}  # Flower's node by client
         self.silent: dict[int, float] = {}  # clients that did not answer, and until when Flower took them to be there
-        self.hello: dict[str, int] = {}  # greetings that were not answered yet, and to which node they went
+        self.hello: dict[str, tuple[int, float]] = {}  # greetings that were not answered yet: to which node they went, and when
 
     def greet(self, seconds: float) -> list[dict[str, Any]]:
         """Wait until all clients have said who they are, or the time is over; return what they said."""
@@ -81,19 +82,20 @@ class Post:
         return heard
 
     def call_strangers(self) -> None:
-        """Ask nodes that have not said who they are."""
-        known = {*self.nodes.values(), *self.hello.values()}
+        """Ask nodes that have not said who they are; again after a while, since a greeting may be lost, or its answer."""
+        now = time.monotonic()
+        known = {*self.nodes.values(), *(node for node, asked in self.hello.values() if now < asked + AGAIN)}
         strangers = [node for node in self.grid.get_node_ids() if node not in known]
         if strangers:
             ids = self._push([(node, "hello", b"", b"") for node in strangers], None)
-            self.hello |= dict(zip(ids, strangers, strict=True))
+            self.hello |= {i: (node, now) for i, node in zip(ids, strangers, strict=True)}
 
     def listen(self) -> list[dict[str, Any]]:
         """Return what nodes said of themselves since the last time; a node that cannot take part says `error`."""
         heard = []
         for reply in self.grid.pull_messages(list(self.hello)) if self.hello else []:
-            node = self.hello.pop(reply.metadata.reply_to_message_id)
-            if reply.has_error():  # it went away again; if it comes back it is asked again
+            node, _ = self.hello.pop(reply.metadata.reply_to_message_id)
+            if reply.has_error() or node in self.nodes.values():  # it went away again, to be asked again; or it was asked twice
                 continue
             heard.append(self._introduce(node, _payload(reply)))
         return heard
