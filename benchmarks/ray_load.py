@@ -103,12 +103,13 @@ def figure(found: dict[str, Any]) -> Any:
     rate, memory = drawn.subplots(1, 2)
     clients = [row["clients"] for row in found["load"]]
     rate.plot(clients, [1 / row["seconds"] for row in found["load"]], "o-")
-    rate.set(ylabel="rounds per second", yscale="log")
+    rate.set(ylabel="rounds per second", ylim=(0, None))
     peaks = [row["peak_bytes"] / 2**20 for row in found["load"]]
     memory.plot(clients, peaks, "o-")
     memory.set(ylabel="driver's peak memory, MiB", ylim=(0, 1.2 * max(peaks)))
     for panel in (rate, memory):
         panel.set(xlabel="clients", xscale="log")
+        panel.set_xticks(clients, [f"{count:,}" for count in clients], minor=False)
         panel.grid(visible=True, color="0.88", linewidth=0.6)
     return drawn
 

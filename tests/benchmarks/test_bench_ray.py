@@ -27,7 +27,6 @@ def test_what_is_wrong_with_a_long_run_is_said():
     assert len(soak_ray.failures(found)) == 5
 
 
-@pytest.mark.slow("starts Ray, and kills each of its actors once")
 def test_three_hundred_rounds_with_every_actor_killed_once():
     found = soak_ray.soak(300)
     assert soak_ray.failures(found) == []

@@ -31,10 +31,12 @@ def case(method, changes):
     )
 
 
-test_conformance = suite(
-    case(
-        fz.DeComFL(stepsize=0.02, local_steps=3, directions=4, batch_size=2),
-        {"stepsize": 0.03, "momentum": 0.5, "smoothing": 1e-8},  # rounding tells radii apart on a quadratic
+test_conformance = pytest.mark.slow("the suite of a baseline")(
+    suite(
+        case(
+            fz.DeComFL(stepsize=0.02, local_steps=3, directions=4, batch_size=2),
+            {"stepsize": 0.03, "momentum": 0.5, "smoothing": 1e-8},  # rounding tells radii apart on a quadratic
+        )
     )
 )
 # Two records only, so that with two of four clients a round some are sent x, and a schedule that replay must follow.
