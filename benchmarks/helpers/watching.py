@@ -13,7 +13,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 NOISE = 3.0  # a growth within so many standard deviations of the readings around their line is noise,
 LEAST = 4 << 20  # and so is one of no more bytes than this over the whole run: an allocator takes memory in such pieces
 FILES = 4  # open files that a process may have more at the end: connections come and go
-BEGUN = 0.3  # of a process's readings belong to its start, when it still compiles and fills its caches
+BEGUN = 0.5  # of a process's readings belong to its start, when it still compiles and fills its caches
 READINGS = 12  # with fewer of them nothing is said about a process
 
 

@@ -15,7 +15,7 @@ def test_a_process_that_grows_is_told_from_noise():
     assert seen(0.02).flat
     leaking = seen(0.3)
     assert not leaking.flat
-    assert leaking.grown == pytest.approx(0.3 * 27, abs=0.3)
+    assert leaking.grown == pytest.approx(0.3 * 19, abs=0.3)
     assert grown("actor", [Reading(1, 1, 1)] * 5) is None
 
 
