@@ -106,7 +106,7 @@ def test_a_node_whose_greeting_was_lost_is_greeted_again(tmp_path, monkeypatch):
 
 @pytest.mark.slow("a SuperLink and two SuperNodes: a minute, most of it Flower's waiting")
 def test_some_rounds_over_a_bad_network(tmp_path):
-    _, counts = over(Weather(delay=0.05, stall=0.02, stall_seconds=2.0, cut=0.03, lose=0.02), 5, tmp_path, timeout=20.0)
+    _, counts = over(Weather(delay=0.05, stall=0.02, stall_seconds=2.0, cut=0.03, lose=0.02), 3, tmp_path, timeout=20.0)
     assert counts["connections cut"] > 0
 
 
