@@ -63,7 +63,8 @@ test-flower: $(READY) ## Flower federations with nodes that die, lie and come ba
 	$(BIN)/python -m pytest tests/deploy -m flower
 
 soak: $(READY) ## long runs while processes are killed and networks fail: what was done, and that nothing was lost (under twenty minutes)
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python benchmarks/soak_ray.py
+	$(BIN)/python -m pytest tests/deploy -m soak
 
 examples: $(READY) ## run all examples anew; the figures of the documentation, in docs/figures/ (needs PyTorch)
 	$(BIN)/python examples/build.py figures docs/figures
