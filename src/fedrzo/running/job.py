@@ -246,6 +246,5 @@ class Job:
         self.stored = self.seconds
 
     def _interrupted(self) -> KeyboardInterrupt:
-        """Return what Ctrl-C is answered with."""
         where = f"stopped after round {self.session.round} of {self.case.rounds}"
         return interrupted(where, self.folder if self.stored > -math.inf else None, self.whole)
