@@ -113,8 +113,8 @@ def test_some_rounds_over_a_bad_network(tmp_path):
 @pytest.mark.flower
 @pytest.mark.soak
 def test_thirty_rounds_over_a_bad_network(tmp_path, capsys):
-    began, weather = time.monotonic(), Weather(delay=0.05, stall=0.01, stall_seconds=5.0, cut=0.01, lose=0.01)
-    found, counts = over(weather, 30, tmp_path)
+    began, weather = time.monotonic(), Weather(delay=0.05, stall=0.02, stall_seconds=3.0, cut=0.02, lose=0.005)
+    found, counts = over(weather, 30, tmp_path, timeout=20.0)
     assert min(counts.values()) > 0
     done = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
     with capsys.disabled():
