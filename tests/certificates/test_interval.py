@@ -20,9 +20,11 @@ MAKE = {"two": lambda: toys.boxes(2), "boxes": lambda: toys.boxes(5), "boxed": l
 @pytest.mark.parametrize(
     ("name", "shift"),
     [
-        ("boxes", 0.3),
         ("two", 0.0),
-        *(pytest.param(*at, marks=SLOW) for at in [("boxes", 0.0), ("boxes", 0.05), ("boxed", 0.3), ("two", 0.1), ("two", 0.3)]),
+        *(
+            pytest.param(*at, marks=SLOW)
+            for at in [("boxes", 0.0), ("boxes", 0.05), ("boxes", 0.3), ("boxed", 0.3), ("two", 0.1), ("two", 0.3)]
+        ),
     ],
 )
 def test_intervals_cover_the_truth_as_often_as_they_say(name, shift):

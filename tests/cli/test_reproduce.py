@@ -34,6 +34,7 @@ def test_what_lacks_its_data_is_skipped_and_the_rest_done(capsys, monkeypatch, t
     assert "is not a folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow("solves a problem")
 def test_published_prints_the_contract(capsys, monkeypatch):
     from fedrzo.paper import published
 

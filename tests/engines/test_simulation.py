@@ -18,7 +18,8 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(engine, "advance", lambda platform, long: compiled("cpu", long))
 
 
-@pytest.mark.parametrize("steps", [pytest.param(2, marks=pytest.mark.slow("fewer steps")), 7])
+@pytest.mark.slow("compiles four programs")
+@pytest.mark.parametrize("steps", [2, 7])
 def test_known_lengths_change_nothing(steps, request):
     """Fewer local steps than are drawn ahead, a block and a rest; rows that divide the rounds and do not."""
     method = fz.FedRZOnn(0.05, 0.1, steps)

@@ -19,6 +19,7 @@ from fedrzo.zoo import toys
 from quadratics import quadratic
 
 
+@pytest.mark.slow("compiles in a process with several devices")
 def test_clients_are_shared_among_devices():
     """Forced CPU devices give the numbers of one, and each really holds its share of the clients."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"
