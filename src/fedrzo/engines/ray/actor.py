@@ -43,6 +43,8 @@ class Worker:
     """
 
     def __init__(self, settings: dict[str, Any], folders: list[str]) -> None:
+        # JAX would take most of a GPU's memory for each process, and the next one on the same GPU would find none.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         for name, value in settings.items():
             jax.config.update(name, value)
         sys.path += [folder for folder in folders if folder not in sys.path]

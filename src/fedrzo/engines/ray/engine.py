@@ -41,9 +41,9 @@ class Ray(Engine):
         min_clients: a call that fewer answer stops the run.
         max_reply_ratio: refuse a reply whose norm is more than so many times the median of all; None refuses none.
         actors: how many; clients are dealt out to them in turn. By default one per client, but not more than the cluster has
-            processors.
-        options: of Ray, for each actor, such as `{"num_gpus": 1}`; `memory` is what its clients' data are reckoned to take,
-            unless it is given.
+            processors, or GPUs where it uses them.
+        options: of Ray, for each actor, such as `{"num_gpus": 0.5}`. Where not given, `memory` is an estimate of what its
+            clients' data take, and `num_gpus`, if JAX uses GPUs and the cluster has some, is 1, or a share where actors are more.
         platforms: JAX's platform in the actors, such as `"cpu"`; the driver's if not given.
     """
 

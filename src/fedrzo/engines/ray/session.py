@@ -18,7 +18,7 @@ from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack
 from fedrzo.engines.ray.actor import SETTINGS, Worker, WorkerInit
 from fedrzo.engines.ray.cluster import ActorHandle, connect
-from fedrzo.engines.ray.placement import check_room, needed
+from fedrzo.engines.ray.placement import arranged
 from fedrzo.engines.ray.share import Asked
 from fedrzo.engines.ray.sums import Sum, SummedFederation, take_sum
 from fedrzo.errors import InputError, first_line
@@ -69,10 +69,7 @@ class RaySession(MessageSession):
 
     def _start_actors(self, problem: Problem) -> None:
         """Start actors, each with the part of the problem that is its own, and wait until they are up."""
-        processors = int(self.ray.cluster_resources().get("CPU", 1))
-        count = min(problem.clients, self.engine.actors or max(1, processors))
-        options = {"memory": needed(problem, count), **self.engine.options}
-        check_room(self.ray, count, options["memory"])
+        count, options = arranged(self.ray, problem, self.engine.actors, self.engine.options, self.engine.platforms)
         worker = self.ray.remote(Worker).options(**options)
         settings = {name: getattr(jax.config, name) for name in SETTINGS}
         if self.engine.platforms is not None:
