@@ -14,6 +14,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # For processes that tests start; pyproject.toml says the same to pytest itself, and why.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
+# JAX makes millions of small objects while it traces; by default, Python looks through them all the time.
+gc.set_threshold(50_000, 20, 100)
+
 MAPS = 15_000  # a process may have some 65,000 memory maps, and each compiled program holds some
 
 

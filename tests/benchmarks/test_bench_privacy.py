@@ -40,6 +40,7 @@ def released(data, clip, deviation, keys, batch_size):
     return jax.vmap(one)(jax.random.split(jax.random.key(0), keys))
 
 
+@pytest.mark.slow("a network's gradients")
 def test_all_records_without_clip_and_noise_give_the_gradient(small):
     found, drawn = released(small, math.inf, 0.0, 1, small.records)
     np.testing.assert_allclose(found[0], gradients(small, 0)[2].mean(axis=0), atol=1e-5)

@@ -21,6 +21,7 @@ from fedrzo.zoo import bilevel, cournot, minimax, toys
 ETA = 0.1
 
 
+@pytest.mark.slow("another certificate")
 def test_the_certificate_of_private_boxes_has_distances_and_says_why_there_is_no_pair():
     problem = toys.boxes(3)
     x = np.array([1.3, 1.4, 0.0])
@@ -300,6 +301,7 @@ def test_bad_input_is_refused_in_one_line(change, message):
         fz.certify(**arguments)
 
 
+@pytest.mark.slow("two certificates")
 def test_a_certificate_from_gradients_agrees_with_one_from_values_and_is_narrower():
     """A linear loss has one gradient everywhere: nothing is left to chance, and rounding is all that the interval holds."""
     problem, wide = toys.boxes(5), fz.certify(toys.boxes(5), np.zeros(5), ETA)

@@ -45,6 +45,7 @@ def test_intervals_from_gradients_cover_it_as_often(shift):
     assert np.mean([one.width for one in found]) < 0.5 * np.mean([one.width for one in plain])
 
 
+@pytest.mark.slow("thousands of estimates")
 def test_estimates_are_unbiased_though_the_square_of_the_mean_is_not():
     problem = MAKE["boxes"]()
     x, truth = tools.away(problem, 0.05)

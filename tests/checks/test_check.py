@@ -213,6 +213,7 @@ def test_a_lower_loss_that_is_no_mean_is_found():
     assert (finding.level, finding.about) == ("problem", "lower")
 
 
+@pytest.mark.slow("many checks")
 def test_methods_are_looked_at_too():
     report = fz.check(nonsmooth(), fz.FedRZObl(0.1, 0.1))
     assert texts(report, "problem") == [("problem", "found Nonsmooth; FedRZObl solves Bilevel: use a method such as fz.FedRZOnn")]
@@ -227,6 +228,7 @@ def test_methods_are_looked_at_too():
         farther.raise_problem()
 
 
+@pytest.mark.slow("many checks")
 def test_smooth_is_told_from_nonsmooth():
     smooth = fz.check(nonsmooth(lambda x, b: jnp.mean((x - b) ** 2)), METHOD, rounds=0)
     assert any("it looks smooth near x0" in text for _, text in texts(smooth, "loss"))
@@ -234,6 +236,7 @@ def test_smooth_is_told_from_nonsmooth():
     assert any("it has kinks, or jumps, near x0" in text for _, text in texts(at_a_kink, "loss"))
 
 
+@pytest.mark.slow("several checks")
 def test_rounding_in_single_precision_is_told():
     problem = nonsmooth(lambda x, b: 1e6 + jnp.mean(jnp.sum((x - b) ** 2, axis=-1)), x0=np.zeros(2, np.float32))
     report = fz.check(problem, fz.FedRZOnn(0.01, 1e-4), rounds=0)

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fedrzo as fz
 
@@ -31,6 +32,7 @@ def test_clients_of_unequal_sizes_are_looked_at_whole():
     assert any(found.about == "oracle" for found in report.findings)
 
 
+@pytest.mark.slow("several checks")
 def test_nothing_is_said_where_nothing_is_gained_or_gradients_are_wrong():
     assert finding(absolute, 2) is None
     assert finding(absolute, 90, oracle="gradients") is None

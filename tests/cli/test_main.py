@@ -121,6 +121,7 @@ def test_a_stored_spec_runs_again(call, tmp_path):
     assert fz.Result.load(tmp_path / "fedrzonn").history["round"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow("several processes")
 def test_resume_goes_on_where_a_run_ended(call, tmp_path):
     def history(*args):
         columns = json.loads(call("run", "quadratic", *TINY, "--json", "--quiet", *args)[1])["history"]
@@ -140,6 +141,7 @@ def test_resuming_another_run_is_refused_and_leaves_the_folder_alone(call, fails
     assert (tmp_path / "spec.toml").read_text() == before
 
 
+@pytest.mark.slow("several processes")
 def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fails, tmp_path):
     args = ["run", "quadratic", "--out", tmp_path, "--rounds", 2, *TINY]
     names = ["figure.png", "figure.svg", "spec.toml", "fedrzonn/"]

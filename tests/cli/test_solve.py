@@ -36,6 +36,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_work(fails, user_file
     assert line == f"--out: cannot write in {out} (Not a directory); choose another folder"
 
 
+@pytest.mark.slow("another solve")
 def test_solve_uses_stated_defaults(call, user_file):
     status, out, err = call("solve", user_file, "--rounds", 3, "--json")
     assert status == 0

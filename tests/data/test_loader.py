@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from fedrzo.problems.loading import loaded, loads, sketched
+from fedrzo.problems.loading import at_hand, loaded, loads, sketched
 
 SIZES = (4, 6, 5)
 
@@ -40,6 +40,7 @@ def test_only_the_first_client_is_loaded_before_a_run():
     assert repr(data) == "Loader(3 clients, 4 to 6 samples each)"
     part = problem.part([2, 1])
     assert asked == [0]
+    assert part.data.flat.shape == (0, 2)  # an actor is not sent the samples of client 0
     own = loaded(part).data
     assert asked == [0, 2, 1]
     np.testing.assert_array_equal(own.flat, np.concatenate([samples(2), samples(1)]))
@@ -85,3 +86,27 @@ def test_what_needs_all_samples_says_so():
     problem = fz.Nonsmooth(loss, fz.Loader(samples, 3, SIZES), np.zeros(2))
     with pytest.raises(fz.InputError, match=r"data: this needs samples of all clients, which a Loader leaves where"):
         problem.evaluate(jnp.zeros(2))
+
+
+def steep(x, y, xi):
+    return xi[0] * y - x
+
+
+def gap(x, y, xi):
+    return jnp.sum((y - 1) ** 2)
+
+
+def test_constants_of_scenarios_are_not_those_of_the_first_client():
+    load = lambda i: np.full((4, 1), [1.0, 8.0, 0.1][i])  # noqa: E731
+    with pytest.raises(fz.InputError, match=r"data: this needs samples of all clients.* such as modulus= and smoothness="):
+        fz.TwoStage(gap, steep, fz.Loader(load, 3), np.zeros(2), np.zeros(2))
+    method, stated = fz.FedRZO2s(0.01, 0.1, 2, solver=fz.vi.Projection()), {"modulus": 0.1, "smoothness": 8.0}
+    far, here = (
+        fz.TwoStage(gap, steep, data, np.zeros(2), np.zeros(2), **stated)
+        for data in (fz.Loader(load, 3), fz.ClientData([load(i) for i in range(3)]))
+    )
+    ours, theirs = (fz.run(method, problem, 3, progress=False) for problem in (far, here))
+    np.testing.assert_array_equal(ours.x, theirs.x)
+    method.check(far)  # tries the solver, on what is at hand
+    assert at_hand(far).data.flat.shape == (4, 1)
+    assert at_hand(here) is here

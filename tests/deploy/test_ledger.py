@@ -116,6 +116,7 @@ def test_the_lower_rounds_of_public_data_cost_nothing_and_push_no_stored_reply_o
 
 
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow("a node built anew for every message"))])
+@pytest.mark.slow("a federation for each kind of node")
 def test_a_server_that_asks_otherwise_is_charged_until_nothing_is_left(cold, tmp_path):
     silos = nodes(tmp_path, cold=cold)
     silos[0].settings["privacy-epsilon"] = 4.0  # so that it has something left after the run

@@ -178,6 +178,7 @@ def test_the_page_on_architecture_names_every_folder():
     assert named == folders
 
 
+@pytest.mark.slow("runs every method once")
 def test_the_picture_of_a_round_is_what_the_code_does():
     """In a process of its own: calls are seen only where nothing is compiled yet."""
     command = [sys.executable, str(DOCS / "round_picture.py")]

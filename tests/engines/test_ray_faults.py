@@ -40,6 +40,7 @@ def test_no_mishap_of_one_client_reaches_the_average_and_it_comes_back():
     assert list(result.history["failures"]) == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8]
 
 
+@pytest.mark.slow("sleeps")
 def test_a_straggler_is_left_out_and_its_late_reply_is_not_averaged(tmp_path):
     plan = ("honest", "slow", "honest", "honest", "honest")
     problem = offset_problem()

@@ -49,6 +49,7 @@ def gone(pids, seconds=30.0):
     return False
 
 
+@pytest.mark.slow("starts Ray several times")
 def test_a_killed_server_goes_on_to_the_same_x_and_leaves_no_process_behind(tmp_path):
     """The server starts Ray by itself, on loopback, and is killed with SIGKILL after five of nine rounds."""
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}

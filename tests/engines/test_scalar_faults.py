@@ -230,7 +230,8 @@ def test_a_set_that_the_server_was_not_told_of_makes_its_client_send_x():
     np.testing.assert_allclose(session.state.x, np.mean(ends, axis=0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("lost", [pytest.param("answers", marks=pytest.mark.slow("a second run of messages")), "messages"])
+@pytest.mark.parametrize("lost", ["answers", "messages"])
+@pytest.mark.slow("FedRZO_bl by messages")
 def test_a_client_of_fedrzo_bl_that_was_unheard_catches_up(lost):
     """Whether or not it rebuilt x in the rounds of which the server heard nothing, it goes on from where the server says."""
     problem = halved(CLIENTS, DIM)

@@ -133,6 +133,7 @@ def test_cores_are_shared_where_it_pays(monkeypatch):
     assert len(spread.worth_using(long, 5, cpu)) == 1
 
 
+@pytest.mark.slow("a long run")
 def test_a_long_run_on_one_of_several_cores_ends_with_a_hint(monkeypatch, capsys):
     monkeypatch.setattr("fedrzo.engines.simulation.engine.cores", lambda: jax.device_count() + 1)
     problem, method = toys.quadratic(clients=5, dim=100), fz.FedRZOnn(0.01, 0.1, 1)

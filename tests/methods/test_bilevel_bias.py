@@ -38,6 +38,7 @@ def test_second_local_step_is_biased_as_the_closed_form_says():
     assert np.any(np.abs(mean - unbiased) > 4.5 * error)
 
 
+@pytest.mark.slow("thousands of estimates")
 def test_first_local_step_is_unbiased():
     method = fz.FedRZObl(GAMMA, ETA, 1, lower=fz.LocalSGD(batch_size="full", rounds=1), closing=False)
     sweep = fz.sweep(method, problem(), 1, seeds=1000, progress=False)

@@ -86,7 +86,7 @@ def cohorts(problem, key, rounds, size):
     return [np.asarray(cohort(problem, jax.random.key(key), r, size)[0]) for r in range(rounds)]
 
 
-@pytest.mark.parametrize("engine", ["simulation", "loop"])
+@pytest.mark.parametrize("engine", ["simulation", pytest.param("loop", marks=pytest.mark.slow("the same by messages"))])
 def test_bytes_at_one_step_and_twenty_directions_in_float32(engine):
     """80 bytes up; 4 down for the seed and 84 for every round missed, as long as that is less than x."""
     size, problem = 2, toys.quadratic(clients=5, dim=2000, dtype="float32")

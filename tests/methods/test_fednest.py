@@ -209,6 +209,7 @@ T, N, TAU, INNER, SIZE = 3, 4, 2, 5, 2
 Q, DIM, M = coupled.Q, coupled.N, coupled.CLIENTS
 
 
+@pytest.mark.slow("another method compiled")
 def test_fednest_takes_2t_plus_n_plus_3_communications(monkeypatch):
     method = fz.FedNest(0.01, 0.05, TAU, INNER, T, N, SIZE)
     steps, last = deliveries(method, coupled.PROBLEM, monkeypatch)

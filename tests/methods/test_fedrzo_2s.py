@@ -261,6 +261,7 @@ def test_a_tolerance_that_is_missed_by_little_is_warned_of():
         go(toy(x0=1.0), fz.vi.Extragradient(max_steps=60))
 
 
+@pytest.mark.slow("two precisions")
 def test_the_default_solver_is_accurate_as_far_as_single_precision_allows():
     """Warnings are errors here: none is due."""
     data = fz.ClientData([np.full((2, 1), value, np.float32) for value in (0.1, -0.2)])

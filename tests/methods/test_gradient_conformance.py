@@ -41,5 +41,6 @@ WITH_SCALARS = dataclasses.replace(
 test_fedrzo_bl_by_scalars = pytest.mark.slow("FedRZO_bl's suite once more")(suite(WITH_SCALARS))
 
 
+@pytest.mark.slow("compiles FedRZO_bl once more")
 def test_fedrzo_bl_counts_what_is_computed(tmp_path):
     everyone_descends_alike_on_both_engines_and_counts_what_is_computed(BELOW, tmp_path)

@@ -84,6 +84,7 @@ def by_hand(problem, root, eta, gamma, H):
     return ends
 
 
+@pytest.mark.slow("compiles a method twice")
 def test_scalars_carry_slopes_of_the_gradient_and_clients_rebuild_x():
     problem = quantile_problem(n=400)
     method = fz.FedRZOnn(3e-4, 0.2, 2, "full", directions=30, communication="scalars", oracle="gradients")
@@ -153,7 +154,7 @@ def first_gradient(problem, method):
 
 
 SLOW = pytest.mark.slow("another set")
-OFTEN = ("free", "moving box")
+OFTEN = ("moving box",)
 KINDS = [name if name in OFTEN else pytest.param(name, marks=SLOW) for name in LOWER_SETS]
 
 
@@ -191,7 +192,7 @@ def concave(x, y, b):
 
 
 @pytest.mark.parametrize(
-    "name", ["box", "moving box", *(pytest.param(n, marks=SLOW) for n in ("free", "ball", "moving polyhedron"))]
+    "name", ["moving box", *(pytest.param(n, marks=SLOW) for n in ("free", "box", "ball", "moving polyhedron"))]
 )
 def test_the_gradient_of_a_minimax_problem_is_danskins_and_takes_no_rounds(name):
     rng = np.random.default_rng(5)
@@ -204,6 +205,7 @@ def test_the_gradient_of_a_minimax_problem_is_danskins_and_takes_no_rounds(name)
     assert "adjoint_error" not in last
 
 
+@pytest.mark.slow("two more programs")
 def test_a_cohort_takes_the_adjoint_of_all_clients():
     """f_i = c_i x y - y^2/2 with c = 1 and -1: y is 0 and so is the gradient, whoever takes part; a cohort's own slope is not."""
     data = fz.ClientData([np.array([[1.0]]), np.array([[-1.0]])])

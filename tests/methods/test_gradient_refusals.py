@@ -62,6 +62,7 @@ def test_auto_stays_with_vectors():
     assert results[0].x.tobytes() == results[1].x.tobytes()
 
 
+@pytest.mark.slow("many losses")
 def test_a_right_gradient_is_not_refused_at_any_scale_nor_at_a_kink():
     """Ten tests at 5 standard deviations: one of them fails by chance once in 300,000 times."""
     for seed in range(10):

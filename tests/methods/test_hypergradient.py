@@ -18,7 +18,7 @@ RNG = np.random.default_rng(5)
 X, Y, V = RNG.normal(size=coupled.N), RNG.normal(size=coupled.Q), RNG.normal(size=coupled.Q)
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("nested", [pytest.param(False, marks=pytest.mark.slow("compiles them once more")), True])
 def test_a_clients_derivatives_are_the_closed_forms(nested):
     """Whether the client looks at the upper level or through the lower view, with full batches."""
     with jax.enable_x64(True):

@@ -152,6 +152,7 @@ def test_scikit_learns_logistic_regression_is_met_where_fedavg_settles_elsewhere
     assert np.abs(twice - answer).max() > 1e-2  # but not at the answer
 
 
+@pytest.mark.slow("another lower level compiled")
 def test_it_serves_as_a_lower_level():
     method = fz.FedRZObl(0.05, 0.05, 5, lower=fz.Scaffold(0.05, 5, batch_size="full"), lower_rounds=60)
     result = fz.run(method, bilevel(), 60, eval_every=60, progress=False)

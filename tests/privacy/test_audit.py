@@ -78,6 +78,7 @@ def test_the_bounds_are_right_for_scores_whose_epsilon_is_known():
     assert np.count_nonzero(same) <= stats.binom.ppf(1 - 1e-4, 100, 0.05)
 
 
+@pytest.mark.slow("a thousand runs")
 def test_an_attacker_learns_something_of_a_canary_but_no_more_than_is_promised():
     gaussian, any_mechanism = lower_bounds(scores(True, epsilon=PROMISED), scores(False, epsilon=PROMISED), HALFWAY)
     assert 0.4 < gaussian <= PROMISED

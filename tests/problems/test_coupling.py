@@ -55,7 +55,7 @@ def test_a_penalty_below_it_is_not_and_the_result_says_so():
     assert result.x[0] == pytest.approx(0.25, abs=0.02)  # where 2 x^2 + (1 - 2 x) / 2 is least
 
 
-@pytest.mark.parametrize("start", [-3.0, 2.0])
+@pytest.mark.parametrize("start", [-3.0, pytest.param(2.0, marks=pytest.mark.slow("another solve"))])
 def test_solve_finds_a_penalty_from_either_side(start):
     result = fz.solve(stated(start=start), seconds=30, progress=False)
     assert result.loss_feasible == pytest.approx(0.5, abs=1e-3)

@@ -122,6 +122,7 @@ def test_engines_correct_curvature_alike(steep):
         np.testing.assert_allclose(loop.history[column], result.history[column][:5], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow("several methods")
 def test_estimating_constants_is_charged_in_row_0(steep):
     problem, result = steep
     assert result.history["gradients"][0] == 2 * 3 * 2 * 5  # two a product, three points, two unknowns, five samples

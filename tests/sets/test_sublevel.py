@@ -45,6 +45,7 @@ def test_projections_agree_with_another_solver_and_bound_their_error(name):
         assert np.linalg.norm(x - y) <= np.linalg.norm(x - wanted) * (1 + 1e-9)  # no farther than what scipy found
 
 
+@pytest.mark.slow("compiles derivatives of many sets")
 def test_a_ball_by_its_function_is_the_ball_with_its_derivatives():
     x, ball = jnp.array([3.0, 1.0, -2.0]), Sublevel(lambda y, r: y @ y - r**2, 1.5)
     np.testing.assert_allclose(ball.project(x), Ball(0.0, 1.5).project(x), atol=1e-12)

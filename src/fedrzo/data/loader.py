@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+import jax
 import numpy as np
 
 from fedrzo.data.client_data import CHUNK, ClientData, PyTree
@@ -52,6 +53,7 @@ class Loader(ClientData):
         sizes = np.asarray(self.sizes)[list(clients)]
         part = replaced(self, sizes=sizes, offsets=np.zeros(len(sizes), np.int32), clients=len(sizes), samples=int(sizes.sum()))
         part.names, part.longest = tuple(self.names[i] for i in clients), int(sizes.max())
+        part.flat = jax.tree.map(lambda leaf: leaf[:0], self.flat)
         return part
 
     def loaded(self) -> ClientData:
@@ -87,5 +89,6 @@ class Loader(ClientData):
     def _elsewhere(self) -> InputError:
         return InputError(
             "data: this needs samples of all clients, which a Loader leaves where the clients are; give the numbers that are "
-            "estimated from them, or load all here: fz.ClientData([load(i) for i in range(clients)])"
+            "estimated from them, such as modulus= and smoothness=, or load all here: "
+            "fz.ClientData([load(i) for i in range(clients)])"
         )

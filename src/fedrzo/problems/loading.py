@@ -24,6 +24,11 @@ def sketched(problem: Some) -> Some:
     return _with_data(problem, lambda data: data.sketched() if isinstance(data, Loader) else data)
 
 
+def at_hand(problem: Some) -> Some:
+    """Return a problem whose samples are all here: the same one, or client 0's part, whose samples a `Loader` has."""
+    return sketched(problem).part([0]) if loads(problem) else problem
+
+
 def _with_data(problem: Some, change: Callable[[Any], Any]) -> Some:
     if not loads(problem):
         return problem

@@ -67,12 +67,12 @@ class WithMap(Hierarchical):
             return Scenarios(lambda rows: index(flat, rows), owner, (clients / data.evaluation)[owner])
         if data.identical:  # stored once: every sample counts for all clients
             owner = jnp.zeros(data.samples, jnp.int32)
-            return Scenarios(lambda rows: index(data.flat, rows), owner, jnp.full(data.samples, 1 / data.samples))
+            return Scenarios(data._rows, owner, jnp.full(data.samples, 1 / data.samples))
         sizes = jnp.asarray(data.sizes)
         owner = jnp.repeat(jnp.arange(data.clients), sizes, total_repeat_length=data.samples)
 
         def fetch(rows: jax.Array) -> PyTree:
-            samples = index(data.flat, rows)
+            samples = data._rows(rows)
             return samples if data.fixed is None else (samples, index(data.fixed, owner[rows]))
 
         return Scenarios(fetch, owner, (clients / sizes)[owner])

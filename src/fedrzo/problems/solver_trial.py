@@ -9,6 +9,7 @@ import numpy as np
 
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.inputs import PyTree
+from fedrzo.problems.loading import at_hand
 from fedrzo.problems.scenarios import measure
 from fedrzo.problems.two_stage import TwoStage, solve_once
 from fedrzo.vi.base import Solver, reached
@@ -20,6 +21,7 @@ NEAR = 1e-3  # a miss of the tolerance that is as small as this is worth a warni
 
 def try_solver(problem: TwoStage, solver: Solver) -> None:
     """Refuse a solver that diverges, or misses its tolerance by far, at x0 on the scenarios with the worst constants."""
+    problem = at_hand(problem)
     with problem.precision():
         x = problem.into_domain(problem.project(problem.start))
         measured = measure(problem, x)
@@ -66,6 +68,7 @@ class Left(NamedTuple):
 
 def left_by(problem: TwoStage, solver: Solver, x: np.ndarray, k: int) -> Left:
     """Return what a solver leaves undone at a flat x and upper iteration k, on the scenarios with the worst constants."""
+    problem = at_hand(problem)
     with problem.precision():
         point = problem.into_domain(jnp.asarray(x, float))
         found = measure(problem, point)

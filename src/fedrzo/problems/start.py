@@ -10,6 +10,7 @@ import numpy as np
 from fedrzo.errors import InputError, warn
 from fedrzo.federation.estimators import measure_noise
 from fedrzo.problems.base import INSIDE, Problem
+from fedrzo.problems.loading import at_hand
 from fedrzo.support.arguments import call_user, describe
 from fedrzo.support.known import known
 from fedrzo.support.pytrees import as_float
@@ -101,7 +102,7 @@ def _check_test(problem: Problem, *point: Any) -> None:
 
 def _warn_of_rounding(problem: Problem, smoothing: float, value: float) -> None:
     """Tell the user when f(x+v) - f(x-v) is mostly rounding in this precision."""
-    noise = known(problem, ("noise", smoothing), lambda: measure_noise(problem, np.asarray(problem.x0), smoothing))
+    noise = known(problem, ("noise", smoothing), lambda: measure_noise(at_hand(problem), np.asarray(problem.x0), smoothing))
     if noise.rounding >= noise.statistical:
         warn(
             f"smoothing: at {smoothing:g} the rounding noise of a gradient estimate ({noise.rounding:.3g}) exceeds its "

@@ -48,6 +48,7 @@ class Case:
     every: int = 1  # rounds between two rows; likewise
     plans: list[PrivacyPlan | None] = dataclasses.field(default_factory=list)  # of each run's privacy; likewise
     asked: int | None = None  # the rounds that were, where a privacy budget lasts for fewer
+    stated: Problem | None = None  # with a `Loader`, where all its samples were loaded; an engine may leave them where they are
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -98,13 +99,14 @@ class Case:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """What tells this case from another, for checkpoints. Rounds may grow, so they do not count."""
+        problem = self.problem if self.stated is None else self.stated
         return {
             "method": [repr(method) for method in self.methods],
             "schedules": [schedule_values(method) for method in self.methods],
-            "problem": repr(self.problem),
-            "scale": repr(self.problem.layout.scale),
-            "data, x0 and sets": fingerprint(self.problem.as_stated()),
-            "values that its functions use": captures.fingerprint(self.problem.functions | functions(self.methods[0])),
+            "problem": repr(problem),
+            "scale": repr(problem.layout.scale),
+            "data, x0 and sets": fingerprint(problem.as_stated()),
+            "values that its functions use": captures.fingerprint(problem.functions | functions(self.methods[0])),
             "key": [np.asarray(jax.random.key_data(key)).tolist() for key in self.keys],
             "clients_per_round": self.clients_per_round,
             "eval_every": int(self.every),

@@ -143,8 +143,8 @@ def _run(
     pack: Callable[[list[Result]], Returned],
 ) -> Returned:  # fmt: skip
     """Run a case; `pack` makes one thing of its results."""
-    if not engine.loads_in_place:
-        case.problem = loaded(case.problem)
+    if loads(case.problem) and not engine.loads_in_place:
+        case.stated, case.problem = case.problem, loaded(case.problem)
     folder = None if checkpoint is None else Path(checkpoint)
     if resume and folder is None:
         raise InputError("resume: found True without a checkpoint; pass the folder that the run was stored in")

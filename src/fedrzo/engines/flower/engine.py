@@ -51,7 +51,8 @@ class FlowerSession(AskingSession):
             answers = Answers(self._untested, looking.question, looking.round)
             own = dict.fromkeys(self.post.present(range(self.problem.clients))[0], b"")
             letters.append(Letter("evaluate", pack({}, looking.question), own, answers.receive, answers.fail))
-        self.post.exchange(letters, self.rules.timeout)
+        timeout = self.rules.timeout  # for each: who takes long to look at the loss does not lose the step that came with it
+        self.post.exchange(letters, None if timeout is None else timeout * len(letters))
         if looking is not None and answers is not None:
             self.events += answers.events
             looking.failures += len(answers.events)
@@ -59,7 +60,7 @@ class FlowerSession(AskingSession):
 
     def later(self, message: Message, ids: Iterable[int]) -> Callable[[], list[tuple[int, Reply]]]:
         """Have a message travel with the next one, or alone once it is asked for."""
-        intake = self.queue(message, ids)
+        intake = self.queue(message, ids, passing=True)
 
         def answered() -> list[tuple[int, Reply]]:
             if intake in self.waiting:

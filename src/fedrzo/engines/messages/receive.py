@@ -52,6 +52,7 @@ class Intake:
     expected: PyTree  # what a reply's value looks like: a pytree of shapes and types
     types: dict[str, type]  # the named tuples that may be in it
     rules: Rules  # what is refused
+    passing: bool = False  # whether its step changes no memory, so that the next message names the version before it
 
     def __post_init__(self) -> None:
         self.waiting = set(self.asked)  # those who may still answer

@@ -76,11 +76,11 @@ class MessageSession(Session):
         answered = self.deliver(message, ids)
         return lambda: answered
 
-    def queue(self, message: Message, ids: Iterable[int]) -> Intake:
-        """Have a message wait; what is answered will be in the intake."""
+    def queue(self, message: Message, ids: Iterable[int], passing: bool = False) -> Intake:
+        """Have a message wait; what is answered will be in the intake. One that is passing changes no client's memory."""
         ids = [int(i) for i in ids]
         message = self.addressed(message, ids)
-        intake = Intake(message, ids, self.expected(message), self.types, self.rules)
+        intake = Intake(message, ids, self.expected(message), self.types, self.rules, passing)
         self.waiting.append(intake)
         return intake
 
@@ -97,7 +97,8 @@ class MessageSession(Session):
                 self.wire["wire_upload_bytes"] += intake.bytes
         for intake in intakes:
             message, took = intake.message, list(intake.taken)
-            self.accepted[message.view].update(dict.fromkeys(took, message.path))  # the next message tells them
+            if not intake.passing:
+                self.accepted[message.view].update(dict.fromkeys(took, message.path))  # the next message tells them
             self._has.update(took)
 
     def keep(self, points: Keep) -> None:

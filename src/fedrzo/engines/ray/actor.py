@@ -15,6 +15,7 @@ from fedrzo.engines.messages.wire import unpack
 from fedrzo.engines.ray.share import Asked, Share
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import telling
 from fedrzo.problems.loading import loaded
 from fedrzo.support.pytrees import on_host, replaced
 
@@ -53,6 +54,7 @@ class Worker:
 
     def open(self, pickled: bytes, kept: dict[int, bytes]) -> int:
         """Take up a part of a run, with what clients remembered before, as `Node.dump` wrote it; return this process's number."""
+        self.share = None  # an actor that was used before has nothing to answer with, should this fail
         own: WorkerInit = pickle.loads(pickled)  # here: its arrays would otherwise come before the settings
         self.wide = own.wide
         with jax.enable_x64(self.wide):
@@ -72,7 +74,7 @@ class Worker:
 
     def look(self, question: Question) -> Row:
         """Return what these clients see at a point, all together."""
-        with jax.enable_x64(self.wide):
+        with jax.enable_x64(self.wide), telling():
             problem = self.share.problem
             weights = problem.client_weights / jnp.sum(problem.client_weights)
             return on_host(monitor(replaced(problem, client_weights=weights), *question))

@@ -72,6 +72,12 @@ def _start_local(ray: Any) -> None:
         )
 
 
+def told_by(error: Exception) -> str:
+    """Return in one line what went wrong in an actor: Ray's errors hold the one that was raised there, and long tracebacks."""
+    cause = getattr(error, "cause", None)
+    return first_line(error) if cause is None else f"{type(cause).__name__}: {first_line(cause)}"
+
+
 class Call(NamedTuple):
     """A message on its way through an actor: where the answers and what clients remember will be, and whose they are."""
 

@@ -26,17 +26,19 @@ def arranged(
         # A GPU for each actor, or a share of one where there are more actors; Ray counts in ten-thousandths.
         sharing = math.ceil(min(actors or 1, problem.clients) / gpus)
         options = {"num_gpus": math.floor(1e4 / sharing) / 1e4, **options}
-    most = max(1, min(int(there.get("CPU", 1)), _room(_nodes(ray), options)))
-    count = min(problem.clients, actors or most)
-    options = {"memory": _needed(problem, count), **options}
-    _check_room(_nodes(ray), count, options)
-    return count, options
+    nodes, count = _nodes(ray), min(problem.clients, actors or max(1, int(there.get("CPU", 1))))
+    needed = {"memory": _needed(problem, count), **options}
+    while actors is None and count > 1 and _room(nodes, needed) < count:
+        count -= 1
+        needed = {"memory": _needed(problem, count), **options}
+    _check_room(nodes, count, needed)
+    return count, needed
 
 
 def _needed(problem: Problem, actors: int) -> int:
     """Return the bytes that each actor takes, as far as they are known beforehand."""
-    stored = {id(level.data): _stored(level.data) for level in problem.stated}
-    return PROCESS + COPIES * sum(stored.values()) // actors
+    levels = {id(level.data): level.data for level in problem.stated}.values()
+    return PROCESS + COPIES * sum(_stored(data) // (1 if data.identical else actors) for data in levels)
 
 
 def _stored(data: Any) -> int:

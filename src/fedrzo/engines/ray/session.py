@@ -17,7 +17,7 @@ from fedrzo.engines.messages.receive import FederationError, Intake, Rules
 from fedrzo.engines.messages.session import MessageSession
 from fedrzo.engines.messages.wire import pack
 from fedrzo.engines.ray.actor import SETTINGS, Worker, WorkerInit
-from fedrzo.engines.ray.cluster import ActorHandle, connect
+from fedrzo.engines.ray.cluster import ActorHandle, connect, told_by
 from fedrzo.engines.ray.placement import arranged
 from fedrzo.engines.ray.share import Asked
 from fedrzo.engines.ray.sums import Sum, SummedFederation, take_sum
@@ -110,7 +110,7 @@ class RaySession(MessageSession):
         try:
             self.ray.get(up)
         except self.ray.exceptions.RayError as error:
-            raise FederationError(f"actors: one failed to start: {str(error).strip().splitlines()[-1]}") from error
+            raise FederationError(f"actors: one failed to start: {told_by(error)}") from error
 
     def exchange(self, message: Message, ids: list[int], intake: Intake) -> None:
         """Send a message to the actors of some clients, and take what they answer until all have, or time is up."""
@@ -136,7 +136,8 @@ class RaySession(MessageSession):
                     raise  # a mistake in the engine itself: errors of clients arrive as replies
                 except self.ray.exceptions.RayError as error:
                     deaths[actor] += 1
-                    if self._lost(actor, error, deaths[actor], intake, asked[actor]):
+                    over_this = () if actor in unsent else asked[actor]  # else it died over an older message
+                    if self._lost(actor, error, deaths[actor], intake, over_this):
                         unsent.add(actor)
                         until = self._deadline()
         # Bring what clients remember to this machine, in case an actor's is lost; where it is here already, nothing moves.
@@ -204,6 +205,12 @@ class RaySession(MessageSession):
                 f"round {self.round}: {actor.name} found no place within {START_SECONDS:g} s; add a node, then go on with "
                 "resume=True where a checkpoint was kept"
             )
+        try:
+            self.ray.get(actor.up)
+        except self.ray.exceptions.RayTaskError as error:
+            raise FederationError(f"round {self.round}: {actor.name} failed to start anew: {told_by(error)}") from error
+        except self.ray.exceptions.RayError:
+            return  # it died again, which the next message to it will say
 
     def memories(self) -> list[PyTree] | None:
         """Return what each client remembers of the replies that were taken."""

@@ -144,7 +144,7 @@ class Share:
         good = [k for k in range(len(clients)) if apart or finite[k]]
         if self.remembers and message.view == "":
             for k in good:
-                new = None if replies.memory is None else jax.tree.map(lambda leaf, k=k: leaf[k], replies.memory)
+                new = None if replies.memory is None else jax.tree.map(lambda leaf, k=k: np.array(leaf[k]), replies.memory)
                 self.node(clients[k]).memory[""].add(message.path, new)
         if apart:
             rows = {clients[k]: jax.tree.map(lambda leaf, k=k: leaf[k], replies._replace(memory=None, code=None)) for k in good}
