@@ -87,15 +87,20 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 
 def remarks(found: dict[str, Any]) -> list[str]:
     """Return what to know beside the table."""
+    above = [f"{row['name']}, n = {row['n']:,}" for row in found["rows"] if row["ratio"] > row["bound"]]
+    slower = [f"The loss by itself, which the bound is made of, took longer than a whole run: {'; '.join(above)}."]
     return [
         f"Whole runs on {found['device']}, after compilation: the median ratio is {found['median']:.2f} x, the least "
-        f"{found['least']:.2f} x."
+        f"{found['least']:.2f} x.",
+        *(slower if above else []),
     ]
 
 
 def verdict(found: dict[str, Any]) -> str:
     """Say who wins."""
-    ratios = {f"{row['name']}, n = {row['n']:,}, {row['clients']} clients": row["ratio"] for row in found["rows"]}
+    ratios = {
+        f"{row['name']}, n = {row['n']:,}, {row['clients']} clients, batch {row['batch']}": row["ratio"] for row in found["rows"]
+    }
     return standing(ratios, "plain JAX")
 
 
