@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.messages.codec import Keep, Message, Path, name_of
+from fedrzo.engines.messages.codec import COUNTS, Keep, Message, Path, name_of
 from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, own_bytes, reply_bytes, stacked
 from fedrzo.federation.protocol import Gathered, PyTree, Reply, Roots, path_key, step_name
@@ -71,21 +71,20 @@ class MessageFederation:
         """Return what was answered, and charge for it."""
         ids = np.array([i for i, _ in answered])
         replies = [reply for _, reply in answered]
-        lower = {"lower_rounds": 1} if self.view else {}
-        if self.session.problem.hierarchical:
-            lower["lower_steps"] = sum(int(reply.steps) for reply in replies)
-        self.session.charge(
-            upload_bytes=sum(int(sum(reply_bytes(reply.value))) for reply in replies),
-            download_bytes=sum(_sent(message.arrays, i) for i, _ in answered),
-            evaluations=sum(int(reply.evaluations) for reply in replies),
-            gradients=sum(int(reply.gradients) for reply in replies),
-            **lower,
-        )
+        self._charge(*uploaded(replies), sum(_sent(message.arrays, i) for i, _ in answered))
         weights = jnp.asarray(self.session.problem.client_weights)[ids]
         values = stacked([reply.value for reply in replies])
         share = jnp.sum(weights)
         key = path_key(self.session.roots.directions, message.path)
         return Gathered(values, ids, weights / share, share, key)
+
+    def _charge(self, counts: dict[str, int], upload_bytes: int, download_bytes: int) -> None:
+        """Charge for one communication: what clients counted, and what travelled."""
+        lower = {"lower_rounds": 1} if self.view else {}
+        if self.session.problem.hierarchical:
+            lower["lower_steps"] = counts["steps"]
+        spent = {name: counts[name] for name in ("evaluations", "gradients")}
+        self.session.charge(upload_bytes=upload_bytes, download_bytes=download_bytes, **spent, **lower)
 
     def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
         """Apply `body` n times."""
@@ -121,6 +120,12 @@ class MessageFederation:
         if owner is None:
             raise InputError(f"step: {name!r} belongs to no part of the running method; a message could not name it")
         return owner + name
+
+
+def uploaded(replies: list[Reply]) -> tuple[dict[str, int], int]:
+    """Return what some replies count, and their bytes."""
+    counts = {name: sum(int(getattr(reply, name)) for reply in replies) for name in COUNTS}
+    return counts, sum(int(sum(reply_bytes(reply.value))) for reply in replies)
 
 
 def _sent(arrays: tuple, client: int) -> int:

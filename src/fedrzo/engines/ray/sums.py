@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.messages.calls import MessageFederation
+from fedrzo.engines.messages.calls import MessageFederation, uploaded
 from fedrzo.engines.messages.codec import COUNTS, Path, decode_reply, encode_reply
 from fedrzo.engines.messages.receive import Intake
-from fedrzo.federation.catch_up import Missed, common_bytes, reply_bytes, stacked
+from fedrzo.federation.catch_up import Missed, common_bytes, stacked
 from fedrzo.federation.protocol import PyTree, Reply, weighted_mean
 from fedrzo.support.pytrees import size_of
 
@@ -67,7 +67,10 @@ class SummedFederation(MessageFederation):
         sums: list[Sum] = self.session.sums
         summed = {client for each in sums for client in each.clients}
         alone = {client: reply for client, reply in answered if client not in summed}
-        self._charge(message.arrays, len(answered), sums, list(alone.values()))
+        counts, upload = uploaded(list(alone.values()))  # and the sums', as if every client had sent its own reply
+        counts = {name: count + sum(each.counts[name] for each in sums) for name, count in counts.items()}
+        upload += sum(each.upload_bytes for each in sums)
+        self._charge(counts, upload, len(answered) * common_bytes(message.arrays))
         weights = np.asarray(self.session.problem.client_weights)
         share = weights[[client for client, _ in answered]].sum()
         parts = [each.values for each in sums]
@@ -79,19 +82,3 @@ class SummedFederation(MessageFederation):
         """Do the same at once: messages to actors are quick."""
         mean = self.average(step, *shared)
         return lambda: mean
-
-    def _charge(self, arrays: tuple, clients: int, sums: list[Sum], alone: list[Reply]) -> None:
-        """Charge for the communication as if every client had sent its own reply."""
-        counts = {name: sum(each.counts[name] for each in sums) for name in COUNTS}
-        for name in COUNTS:
-            counts[name] += sum(int(getattr(reply, name)) for reply in alone)
-        lower = {"lower_rounds": 1} if self.view else {}
-        if self.session.problem.hierarchical:
-            lower["lower_steps"] = counts["steps"]
-        self.session.charge(
-            upload_bytes=sum(each.upload_bytes for each in sums) + sum(int(sum(reply_bytes(reply.value))) for reply in alone),
-            download_bytes=clients * common_bytes(arrays),
-            evaluations=counts["evaluations"],
-            gradients=counts["gradients"],
-            **lower,
-        )
