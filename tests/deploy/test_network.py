@@ -110,7 +110,6 @@ def test_some_rounds_over_a_bad_network(tmp_path):
     assert counts["connections cut"] > 0
 
 
-@pytest.mark.flower
 @pytest.mark.soak
 def test_thirty_rounds_over_a_bad_network(tmp_path, capsys):
     began, weather = time.monotonic(), Weather(delay=0.05, stall=0.02, stall_seconds=3.0, cut=0.02, lose=0.005)
