@@ -110,7 +110,7 @@ def test_a_sum_is_that_of_the_replies_one_by_one(method):
 
 
 def test_some_of_the_clients_and_batches_that_fit_into_memory(monkeypatch):
-    monkeypatch.setattr(module, "BATCH_BYTES", 1200)  # two clients at a time
+    monkeypatch.setattr(module, "BATCH_BYTES", {"cpu": 1200})  # two clients at a time
     share, some = share_of(Forgetful()), (1, 6, 7)
     assert share._chunk(4) == 2
     assert_sum(told(share, "usual", clients=some)[0], one_by_one(Forgetful(), "usual", clients=some), some)

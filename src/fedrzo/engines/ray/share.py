@@ -33,7 +33,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.support.pytrees import on_host, size_of
 
-BATCH_BYTES = 1 << 27  # what clients at work side by side may take, as far as it can be told beforehand
+BATCH_BYTES = {"cpu": 1 << 27, "gpu": 1 << 31}  # what clients at work side by side may take, as far as it is known beforehand
 VECTORS = 16  # of the length of x and y that a client at work is reckoned to take
 NOTHING_OWN = encode_own(Message("", "", (), 0, ()), 0, None)  # the part of a message that is one client's own, where it is empty
 Versions = tuple[Path | None, Path | None]  # the last reply of a client that was taken, in a message's view and in the view ""
@@ -175,7 +175,7 @@ class Share:
         data = self.problem.data
         stored = size_of(data.flat) // data.clients if data.stored and not data.identical else 0
         lengths = sum(layout.size for layout in self.problem.layouts.values())
-        most = max(1, BATCH_BYTES // (stored + VECTORS * 8 * lengths))
+        most = max(1, BATCH_BYTES.get(jax.default_backend(), 1 << 27) // (stored + VECTORS * 8 * lengths))
         return None if most >= clients else most
 
 
