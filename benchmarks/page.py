@@ -64,8 +64,13 @@ def titled(line: str) -> str:
 
 def markdown(rows: list[list[str]]) -> list[str]:
     """Return a table in Markdown."""
-    lines = ["| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(map(celled, row)) + " |" for row in rows]
     return [lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]]
+
+
+def celled(text: str) -> str:
+    """Return a cell in Markdown, with ratios in one piece."""
+    return " ".join(text.replace("|", "\\|").split()).replace(" x", "\u00a0x")
 
 
 def where(made: dict[str, Any]) -> str:
