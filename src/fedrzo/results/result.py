@@ -68,7 +68,9 @@ class Tuning:
 
     def _summary(self) -> str:
         chosen = f"stepsize {self.stepsize:.4g} was chosen, the theory's is {self.theory:.4g}"
-        return f"{chosen}; the loss at x0 is {text.short(self.loss)}"
+        untried = all(trial.stepsize != self.stepsize for trial in self.trials)
+        why = " (no trial's: that of the longest ones, made smaller for a run of more rounds)" if self.trials and untried else ""
+        return f"{chosen}{why}; the loss at x0 is {text.short(self.loss)}"
 
     def _spent(self) -> str:
         return text.costs(self.cost._asdict())
