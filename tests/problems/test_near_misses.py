@@ -130,3 +130,14 @@ def test_an_example_says_what_to_install(tmp_path):
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert found.returncode == 1
     assert found.stderr == "torch is not installed, which this example needs; run: pip install 'fedrzo[torch]'\n"
+
+
+def test_a_loss_that_draws_numbers_when_it_is_traced_is_noticed():
+    rng = np.random.default_rng(0)
+
+    def loss(x, batch):
+        return jnp.mean(jnp.abs(batch - x)) * rng.uniform(1, 2)
+
+    data = fz.ClientData([np.ones((4, 2)), np.zeros((3, 2))])
+    with pytest.warns(UserWarning, match=r"loss: it is another function each time that JAX traces it"):
+        fz.run(fz.FedRZOnn(0.01, 0.1), fz.Nonsmooth(loss, data, np.zeros(2)), 1, progress=False)

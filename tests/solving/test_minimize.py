@@ -53,3 +53,15 @@ def test_mistakes_are_told_in_one_line(given, said):
     call = {"fun": lambda x: jnp.sum(x**2), "x0": [1.0, 2.0]} | given
     with pytest.raises(fz.InputError, match=said):
         fz.minimize(**call)
+
+
+def test_a_function_that_draws_numbers_is_called_anew_and_said_to_be_noisy():
+    calls = []
+
+    def cost(x):  # JAX could trace it, and would keep the one number that it drew
+        calls.append(1)
+        return abs(x[0] - 1) + np.random.default_rng(len(calls)).normal()
+
+    with pytest.warns(UserWarning, match=r"fun: found .* and .* at x0; points are compared by one value each"):
+        found = fz.minimize(cost, [3.0], seconds=6, progress=False)
+    assert len(calls) > found.nfev > 100

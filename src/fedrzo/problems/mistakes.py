@@ -34,6 +34,10 @@ NO_MEAN_BLACKBOX = (
 SWAPPED = (
     "its slope in y is the same for every x, so that x cannot move y; the upper loss comes first: are loss and lower swapped?"
 )
+REDRAWN = (
+    "it is another function each time that JAX traces it, so that compiled code keeps numbers which it drew once (np.random, the "
+    "time); take them from the batch or a fz.Sampler, or pass fz.blackbox(...), which is called anew each time"
+)
 UNUSED = "it has the same value at x0 and some way off; check that it uses x"
 IGNORED = "samples do not change with the key; draw them with jax.random and the key, since NumPy draws only once"
 
@@ -65,6 +69,10 @@ def warn_of_mistakes(problem: Problem, method: Any) -> None:
     data = problem.data
     if not data.stored and known(problem, "ignores its key", functools.partial(ignores_key, data)):
         warn(f"Sampler: {IGNORED}")
+    for level in problem.stated:
+        if known(problem, ("redrawn", level.argument), functools.partial(redrawn, level)):
+            warn(f"{level.argument}: {REDRAWN}")
+            return  # whatever else is found would be found of one of its draws
     if not problem.takes_batches:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
     if known(problem, "ignores x", functools.partial(ignores_x, problem)):
@@ -76,6 +84,23 @@ def warn_of_mistakes(problem: Problem, method: Any) -> None:
         found = known(problem, (level.argument, smoothing), functools.partial(mistake, level, smoothing, problem.dtype))
         if found is not None and found.apart >= CLEAR:
             _warn_of_no_mean(level, found, method)
+
+
+def redrawn(level: Stated) -> bool:
+    """Tell whether a loss is another one each time it is traced."""
+    if is_blackbox(level.loss):
+        return False
+    samples = some_samples(level.data, 0, 1)
+    return differs_when_traced(level.loss, *level.trees(np.asarray(level.start)), samples)
+
+
+def differs_when_traced(function: Any, *arguments: Any) -> bool:
+    """Trace a function twice, and tell whether that gives two programs."""
+    first, second = (jax.make_jaxpr(lambda *given: function(*given))(*arguments) for _ in range(2))  # two lambdas: JAX remembers
+    if str(first) != str(second):
+        return True
+    pairs = zip(first.consts, second.consts, strict=True)
+    return not all(one is other or np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True) for one, other in pairs)
 
 
 def mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:

@@ -1,5 +1,6 @@
 """`minimize`: one function, no federation, with the habits of `scipy.optimize.minimize`."""
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,9 @@ from scipy.optimize import Bounds, OptimizeResult
 
 from fedrzo import sets
 from fedrzo.data.client_data import ClientData
-from fedrzo.errors import InputError
+from fedrzo.errors import InputError, warn
 from fedrzo.problems.black_box import blackbox
+from fedrzo.problems.mistakes import differs_when_traced
 from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.solving.solve import TIME_UP, solve
 from fedrzo.support.arguments import check_function, checked_signature
@@ -59,6 +61,8 @@ def minimize(
     def loss(x: Any, batch: Any) -> Any:
         return fun(x, *args)
 
+    if not traced:
+        _warn_of_noise(fun, start, args)
     problem = Nonsmooth(loss if traced else blackbox(loss), ClientData([NOTHING]), start, constraint, name=_name(fun))
     try:
         found = solve(problem, seconds, key, progress=progress)
@@ -110,12 +114,27 @@ def _edge(value: Any, side: int) -> float:
 
 
 def _is_traced(fun: Callable, start: np.ndarray, args: tuple) -> bool:
-    """Tell whether JAX can trace a function; what is wrong with one that it cannot, its first call from Python will say."""
+    """Tell whether JAX can trace a function, to the same program each time: one that draws numbers itself is called from Python.
+
+    What is wrong with one that cannot be traced, its first call from Python will say.
+    """
     try:
-        jax.eval_shape(lambda x: fun(x, *args), jax.ShapeDtypeStruct(start.shape, jnp.result_type(float)))
+        return not differs_when_traced(lambda x: fun(x, *args), jax.ShapeDtypeStruct(start.shape, jnp.result_type(float)))
     except Exception:
         return False
-    return True
+
+
+def _warn_of_noise(fun: Callable, start: np.ndarray, args: tuple) -> None:
+    """Warn of a function with two values at one point; what else is wrong with it is said when it is called in a run."""
+    try:
+        first, second = (float(fun(start, *args)) for _ in range(2))
+    except Exception:
+        return
+    if first != second and not (math.isnan(first) and math.isnan(second)):
+        warn(
+            f"fun: found {first:.6g} and {second:.6g} at x0; points are compared by one value each, so that luck decides: make a "
+            "generator with a fixed seed in each call, or return the mean of many draws"
+        )
 
 
 def _name(fun: Callable) -> str:
