@@ -298,3 +298,14 @@ def test_solve_checks_first_and_can_be_told_not_to(tmp_path, capsys):
     file.write_text(SUM.replace("jnp.sum(jnp.abs(x - b))", "jnp.abs(x - b)"))  # no line of the file raises anything
     assert main(["solve", str(file), "--quiet"]) == 2
     assert capsys.readouterr().err == "fedrzo: loss: found shape (1,); it must return one number, the mean over its batch\n"
+
+
+@pytest.mark.slow("two checks of sets given by functions")
+def test_a_sublevel_set_that_is_not_convex_is_noticed():
+    def notes(g):
+        problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(b @ x - 1)), DATA, np.full(2, 0.9), fz.sets.Sublevel(g))
+        return [found.text for found in fz.check(problem, progress=False).findings if found.about == "constraint"]
+
+    DATA = fz.ClientData([np.ones((4, 2)), np.zeros((3, 2))])
+    assert any("not convex" in text for text in notes(lambda x: 1 - x @ x))
+    assert not any("not convex" in text for text in notes(lambda x: x @ x - 2))

@@ -191,3 +191,11 @@ def test_bad_data_is_refused_by_name(build, message):
     with pytest.raises(fz.InputError, match=message) as error:
         build()
     assert "\n" not in str(error.value)
+
+
+def test_tables_with_columns_in_another_order_are_refused():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    np.testing.assert_array_equal(fz.ClientData([table, table]).flat, np.array([[1, 3], [2, 4]] * 2))
+    with pytest.raises(fz.InputError, match=r"client 1 has a table with the columns \['b', 'a'\], client 0 has \['a', 'b'\]"):
+        fz.ClientData([(table, np.zeros(2)), (table[["b", "a"]], np.zeros(2))])

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -169,3 +170,15 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
         go(6, checkpoint=tmp_path, resume=True)
     assert (tmp_path / NAME).read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [NAME]
+
+
+def test_another_loss_is_noticed_though_it_is_the_same_at_x0(tmp_path):
+    data = fz.ClientData([np.ones((3, 2)), 2 * np.ones((2, 2))])
+    absolute, squared = (
+        fz.Nonsmooth(loss, data, np.zeros(2), name="a regression")
+        for loss in (lambda x, b: jnp.mean(jnp.abs(b @ x - 1)), lambda x, b: jnp.mean((b @ x - 1) ** 2))
+    )
+    go(4, problem=absolute, checkpoint=tmp_path)
+    with pytest.raises(fz.CheckpointError, match=r"whose loss is .* after 4 rounds; this one's is .* there: they differ"):
+        go(8, problem=squared, checkpoint=tmp_path, resume=True)
+    assert go(8, problem=absolute, checkpoint=tmp_path, resume=True).x.tobytes() == go(8, problem=absolute).x.tobytes()

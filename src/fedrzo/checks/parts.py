@@ -1,7 +1,9 @@
 """The parts of a problem: the starting point, the clients' data, the sets, and constants estimated near x0."""
 
+import itertools
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,6 +12,7 @@ from fedrzo.data.sampler import Sampler
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.mistakes import IGNORED, ignores_key
+from fedrzo.sets.sublevel import Sublevel
 from fedrzo.theory.estimates import Interval, ball, estimate
 
 UNEQUAL = 10  # sizes that differ by a larger factor are worth a note
@@ -17,6 +20,7 @@ POINTS = 8  # around x0, at which Y is looked at
 RADIUS = 1.0  # of the ball of those points
 SLOPE_POINTS = 4  # near x0, at which slopes are estimated;
 LOWER_POINTS = 2  # fewer where each takes dozens of lower solves
+PAIRS, ROUGHLY = 512, 1e-3  # of points, halfway between which a convex set is looked at; relative to the distance between them
 TOLERANCE = 0.01  # relative: what a given constant may be off by before it is worth a note
 
 
@@ -62,9 +66,32 @@ def sets(problem: Problem, method: Method) -> list[Finding]:
     if not problem.sets.free:
         shared = "one set for all clients" if problem.sets.identical else f"{problem.clients} private sets"
         found.append(Finding(OK, "constraint", f"{shared}; they have a point in common", {"kinds": len(problem.sets.groups)}))
+        found += _not_convex(problem)
     if problem.lower_constrained:
         found.append(_lower_set(problem, float(getattr(method, "smoothing", 0.01))))
     return found
+
+
+def _not_convex(problem: Problem) -> list[Finding]:
+    """Look halfway between points of sets that are given by a function, of which only the user knows that it is convex."""
+    x0, rng = np.asarray(problem.x0, float), np.random.default_rng(0)
+    lengths = (1 + np.abs(x0)) * 10.0 ** np.linspace(-1, 1, PAIRS)[:, None]
+    ends = jnp.asarray(x0 + lengths * rng.normal(size=(2, PAIRS, x0.size)))
+    for part in itertools.chain.from_iterable(member._parts() for member in problem.sets.members()):
+        if not isinstance(part, Sublevel):
+            continue
+        inside = jax.vmap(jax.vmap(part.project))(ends)
+        apart = jnp.linalg.norm(inside[0] - inside[1], axis=1)
+        kept = jnp.max(jax.vmap(jax.vmap(part.violation))(inside), axis=0) <= ROUGHLY * apart
+        broken = jax.vmap(part.violation)(inside.mean(axis=0))
+        excess = jnp.where(kept, broken - ROUGHLY * apart, -jnp.inf)  # where no point of the set was found, nothing is known
+        if excess[worst := int(jnp.argmax(excess))] > 0:
+            text = (
+                f"halfway between two points of a Sublevel, {apart[worst]:.3g} apart, one lies {broken[worst]:.3g} outside: "
+                "the set is not convex, so that projections onto it may be wrong; state it by a convex function"
+            )
+            return [Finding(NOTE, "constraint", text, {"apart": float(apart[worst]), "outside": float(broken[worst])})]
+    return []
 
 
 def _lower_set(problem: Problem, radius: float) -> Finding:

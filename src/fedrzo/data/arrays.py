@@ -19,6 +19,7 @@ def check_clients(clients: Any) -> list[PyTree]:
     if len(clients) == 0:
         raise InputError("data: found no clients; pass a list with at least one client's samples")
     structure: Any = jax.tree.structure(clients[0])
+    _check_columns(clients)
     checked = []
     for i, client in enumerate(clients):
         if jax.tree.structure(client) != structure:
@@ -42,6 +43,18 @@ def check_clients(clients: Any) -> list[PyTree]:
             raise InputError(f"data: client {i} is empty; drop it or give it at least one sample")
         checked.append(client)
     return checked
+
+
+def _check_columns(clients: Sequence[PyTree]) -> None:
+    """Refuse tables whose columns have other names, or another order: only their numbers are kept."""
+    tables = [[leaf for leaf in jax.tree.leaves(client) if hasattr(leaf, "columns")] for client in clients]
+    for i, own in enumerate(tables):
+        for first, other in zip(tables[0], own, strict=False):
+            if list(first.columns) != list(other.columns):
+                raise InputError(
+                    f"data: client {i} has a table with the columns {list(other.columns)}, client 0 has {list(first.columns)}; "
+                    "give all the same columns in the same order"
+                )
 
 
 def check_numbers(value: Any, argument: str) -> np.ndarray:

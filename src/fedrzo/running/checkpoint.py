@@ -69,6 +69,15 @@ class Checkpoint(NamedTuple):
                         f"{value:.6g}: the loss differs; {ANEW}"
                     )
 
+    def check_end(self, seen: Mapping[str, np.ndarray], folder: Path) -> None:
+        """Do the same where the stored part ended: two losses may agree at x0."""
+        for history, value in zip(self.histories, seen.get("loss", ()), strict=False):
+            if history["round"][-1] == self.round and not np.isclose(history["loss"][-1], value, rtol=1e-4, equal_nan=True):
+                raise CheckpointError(
+                    f"checkpoint: {folder} holds a run whose loss is {history['loss'][-1]:.6g} after {self.round} rounds; "
+                    f"this one's is {value:.6g} there: they differ; {ANEW}"
+                )
+
     def check_identity(self, identity: dict[str, Any], folder: Path) -> None:
         """Refuse to go on with other settings, data or keys."""
         counts = [len(runs["key"]) for runs in (self.identity, identity)]

@@ -71,6 +71,8 @@ class Job:
             raise InputError(f"rounds: found {self.case.rounds}, the checkpoint is at {stored.round}; pass at least that many")
         self.session.restore(stored.arrays, stored.round)
         self.session.recall(stored.notes)
+        if self.session.data_at_hand and stored.round > 0:
+            stored.check_end(self.session.look().metrics, folder)
         self.histories, self.whole = [History(columns) for columns in stored.histories], True
         if stored.round % self.case.every and stored.round < self.case.rounds:
             for history in self.histories:

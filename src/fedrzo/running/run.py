@@ -40,7 +40,7 @@ from fedrzo.support.settings import fields
 Returned = TypeVar("Returned", Result, Sweep)
 
 
-@checked_signature(seed="key")
+@checked_signature(seed="key", privacy="method=fz.FedRZOnn(..., privacy=...)")
 def run(
     method: Method,
     problem: Problem,

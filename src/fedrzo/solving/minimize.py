@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, OptimizeResult
 
 from fedrzo import sets
 from fedrzo.data.client_data import ClientData
-from fedrzo.errors import InputError, warn
+from fedrzo.errors import BlackboxError, InputError, warn
 from fedrzo.problems.black_box import blackbox
 from fedrzo.problems.mistakes import differs_when_traced
 from fedrzo.problems.nonsmooth import Nonsmooth
@@ -66,9 +66,10 @@ def minimize(
     problem = Nonsmooth(loss if traced else blackbox(loss), ClientData([NOTHING]), start, constraint, name=_name(fun))
     try:
         found = solve(problem, seconds, key, progress=progress)
-    except InputError as error:  # in the words of this call
+    except (InputError, BlackboxError) as error:  # in the words of this call
         said = str(error).replace(", the mean over its batch", "").replace("x0, the loss, or the data", "x0, or the function")
-        raise InputError(f"fun{said.removeprefix('loss')}" if said.startswith("loss:") else said) from None
+        said = said.replace("blackbox: loss raised", f"fun: {_name(fun)} raised")
+        raise type(error)(f"fun{said.removeprefix('loss')}" if said.startswith("loss:") else said) from error.__cause__
     last, x = found.history.last, np.asarray(found.x_feasible)
     stopped = found.spec["stopped"]
     return OptimizeResult(
