@@ -65,13 +65,3 @@ def test_a_function_that_draws_numbers_is_called_anew_and_said_to_be_noisy():
     with pytest.warns(UserWarning, match=r"fun: found .* and .* at x0; points are compared by one value each"):
         found = fz.minimize(cost, [3.0], seconds=6, progress=False)
     assert len(calls) > found.nfev > 100
-
-
-def test_what_the_function_raises_is_said_of_fun():
-    def cost(x):
-        if float(x[0]) > 0:
-            raise ValueError("no such tank")
-        return 0.0
-
-    with pytest.raises(fz.BlackboxError, match=r"^fun: cost raised ValueError: no such tank; it must return"):
-        fz.minimize(cost, [1.0], seconds=5, progress=False)
