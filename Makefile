@@ -11,7 +11,7 @@ WORKERS ?= 2
 # Tests start many processes. Where this is set, as in many containers, each would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo report test coverage test-slow test-default test-flower soak examples notebooks docs lint types format dist release-check clean
+.PHONY: help demo report test coverage test-slow test-default test-flower fuzz soak examples notebooks docs lint types format dist release-check clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,12 @@ test-default: $(READY) ## the three algorithms, the README's example and what co
 
 test-flower: $(READY) ## Flower federations with nodes that die, lie and come back (about fifteen minutes)
 	$(BIN)/python -m pytest tests/deploy -m flower
+
+SEED ?= 1
+COUNT ?= 50
+fuzz: $(READY) ## random valid problems against plain NumPy, such as `make fuzz SEED=3 COUNT=200 WORKERS=8`; failures end in runs/fuzz.json
+	mkdir -p runs
+	$(BIN)/python -m tests.generated.fuzz --seed $(SEED) --count $(COUNT) --processes $(WORKERS) --out runs/fuzz.json
 
 soak: $(READY) ## long runs while processes are killed and networks fail: what was done, and that nothing was lost (under twenty minutes)
 	$(BIN)/python benchmarks/soak_ray.py

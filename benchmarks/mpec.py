@@ -128,7 +128,9 @@ def contest(solver: str, name: str, python: str, options: argparse.Namespace) ->
     """Run a solver in a process of its own; return all that it printed, and how it ended."""
     ours = solver == "fedrzo"
     job = {"solver": solver, "problem": name, "seed": options.seed, "seconds": options.seconds, "gibibytes": options.gibibytes}
-    environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
+    environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"} | {
+        "FEDRZO_CACHE": "off"
+    }
     if not ours:
         environment = {key: value for key, value in environment.items() if not key.startswith("PYTHON")}
     limit = options.seconds + SPARE if ours else options.limit

@@ -3,7 +3,7 @@
 All on losses whose constants and smoothed gradients are known in closed form:
 
 * bound: E||grad f_eta||^2 over the iterates of a run against the right-hand side of Proposition 1;
-* consensus: the clients' mean squared distance to their average within a round against Lemma 8;
+* consensus: the clients' mean squared distance to their average within a round against Lemma 9;
 * clients: iterations to a target for m = 1 .. 16, the slope against -1;
 * dimension: the same in n, against 1.5; and the rounds that those runs took against (m K)^(3/4);
 * smoothing: an estimate's second moment in n, with directions on a sphere and normal ones;
@@ -84,7 +84,7 @@ def bound(known: traces.Known, K: int, seeds: list[int]) -> dict[str, Any]:
 
 
 def consensus(known: traces.Known, K: int, seeds: list[int]) -> dict[str, Any]:
-    """Compare the consensus error at each local step of a round with Lemma 8, at the largest step size that it allows."""
+    """Compare the consensus error at each local step of a round with Lemma 9, at the largest step size that it allows."""
     n, H = known.problem.dim, CONSENSUS_STEPS
     limit = theory.nonsmooth(
         known.problem.clients, n, known.smoothing, known.lipschitz, dissimilarity=known.dissimilarity, budget=K, local_steps=H
@@ -138,7 +138,7 @@ def claims(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"claim": "E||grad||^2 is within Proposition 1's bound", "found": f"bound / measured >= {least:.3g}",
          "holds": all(row["holds"] for row in found["bound"])},
-        {"claim": "consensus error is within Lemma 8's bound",
+        {"claim": "consensus error is within Lemma 9's bound",
          "found": f"bound / measured >= {min(row['least_slack'] for row in found['consensus']):.3g}",
          "holds": all(row["holds"] for row in found["consensus"])},
         {"claim": "iterations fall as 1/m", "found": interval(m), "holds": m["low"] <= -1 <= m["high"] or m["high"] < -1},

@@ -21,7 +21,7 @@ from fedrzo.engines.messages.codec import Message
 from fedrzo.engines.simulation import rounds as simulation
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.federation.catch_up import Missed, as_sent
-from fedrzo.support.pytrees import nbytes
+from fedrzo.support.pytrees import nbytes, replaced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +58,18 @@ class Case:
 
 
 def suite(case: Case, checks: list[Callable] | None = None) -> Any:
-    """Return one parametrised test that puts a case through every check, or through some."""
+    """Return one parametrised test that puts a case through every check, or through some.
 
-    @pytest.mark.parametrize("check", checks or CHECKS, ids=lambda check: check.__name__)
-    def test(check: Callable, tmp_path: Any) -> None:
-        with warnings.catch_warnings():
+    With `jax_enable_x64` on, float64 toys run the same programs: there, engines are compared, and a float32 run is compared with
+    itself.
+    """
+    settings = [pytest.param(check, False, id=check.__name__) for check in checks or CHECKS]
+    again = pytest.mark.slow("once more, with jax_enable_x64 on")
+    settings += [pytest.param(check, True, id=f"{check.__name__}-x64", marks=again) for check in WITH_X64]
+
+    @pytest.mark.parametrize(("check", "x64"), settings)
+    def test(check: Callable, x64: bool, tmp_path: Any) -> None:
+        with warnings.catch_warnings(), jax.enable_x64(x64):
             warnings.simplefilter("error")
             check(case, tmp_path)
 
@@ -197,6 +204,23 @@ def everyone_descends_alike_on_both_engines_and_counts_what_is_computed(case: Ca
         assert last - case.optimum < case.descent * (first - case.optimum)
 
 
+def a_float32_run_does_not_depend_on_x64(case: Case, tmp_path: Any) -> None:
+    """JAX's setting is the user's own affair: x0 says what a run computes in. Hierarchical problems compute in float64 anyway."""
+    plain = case.plain
+    if plain.hierarchical:
+        return
+    narrow = lambda leaf: leaf.astype(np.float32) if np.issubdtype(leaf.dtype, np.floating) else leaf  # noqa: E731
+    data = replaced(plain.data, **jax.tree.map(narrow, {"flat": plain.data.flat, "fixed": plain.data.fixed}))
+    layout = dataclasses.replace(plain.layout, dtype=np.dtype(np.float32))
+    problem = replaced(plain, data=data, layout=layout, x0=narrow(np.asarray(plain.x0)))
+    found = []
+    for x64, engine in ((False, "loop"), (True, "simulation")):
+        with jax.enable_x64(x64):
+            found.append(fz.run(case.method, problem, 2, engine=engine, clients_per_round=case.some, progress=False))
+        assert jax.tree.leaves(found[-1].x)[0].dtype == np.float32
+    np.testing.assert_allclose(*(result.history["loss"] for result in found), rtol=1e-4)
+
+
 def no_retrace_on_new_numbers(case: Case, tmp_path: Any) -> None:
     unchanged = run(case).history["loss"][-1]
     before = simulation.TRACES[0]
@@ -217,6 +241,10 @@ CHECKS = [
     counted_bytes_are_the_bytes_that_crossed,
     everyone_descends_alike_on_both_engines_and_counts_what_is_computed,
     no_retrace_on_new_numbers,
+]
+WITH_X64 = [
+    a_cohort_runs_alike_on_both_engines_or_is_refused,
+    a_float32_run_does_not_depend_on_x64,
 ]
 # For another setting of a method that has passed all: what may differ with it.
 OF_VARIANTS = [

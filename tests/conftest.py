@@ -40,6 +40,14 @@ def _free_compiled_programs() -> Iterator[None]:
         gc.collect()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _loud_questions() -> None:
+    """Let a question that looks after the user's mistakes fail where it fails by itself; for users it is dropped."""
+    from fedrzo.problems import courtesy
+
+    courtesy.LOUD[0] = True
+
+
 @pytest.fixture
 def call(capsys):
     """Call the command line; returns its status, standard output and standard error."""

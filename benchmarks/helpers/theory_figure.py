@@ -23,7 +23,7 @@ def figure(found: dict[str, Any]) -> Any:
         panels[0].plot(x, [row["measured"] for row in rows], f"C{i}o-", label=f"{name}: measured")
         row = next(row for row in found["consensus"] if row["problem"] == name)
         steps = range(1, row["local_steps"])
-        panels[1].plot(steps, row["bound"], f"C{i}--", label=f"{name}: Lemma 8")
+        panels[1].plot(steps, row["bound"], f"C{i}--", label=f"{name}: Lemma 9")
         panels[1].plot(steps, row["measured"], f"C{i}o-", label=f"{name}: measured")
     for panel, name, stated in ((panels[2], "clients", -1.0), (panels[3], "dimension", 1.5)):
         at, reached = np.array(found[name]["at"], float), np.array(found[name]["iterations"], float)

@@ -41,6 +41,7 @@ from .methods import LocalSGD as LocalSGD
 from .methods import LocalSGDA as LocalSGDA
 from .methods import MemFBO as MemFBO
 from .methods import Method as Method
+from .methods import QuasiNewton as QuasiNewton
 from .methods import Scaffnew as Scaffnew
 from .methods import Scaffold as Scaffold
 from .methods import SimFBO as SimFBO

@@ -208,8 +208,8 @@ def test_a_lower_loss_that_is_no_mean_is_found():
         for clients in (ROW, COLUMN)
     )
     with right.precision():
-        assert lower_mean(right, 0.1, 0) is None
-        finding = lower_mean(wrong, 0.1, 0)
+        assert lower_mean(right, METHOD, 0) == []
+        [finding] = lower_mean(wrong, METHOD, 0)
     assert (finding.level, finding.about) == ("problem", "lower")
 
 

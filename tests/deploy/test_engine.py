@@ -8,6 +8,7 @@ import pytest
 import fedrzo as fz
 from fedrzo.engines.messages.wire import pack
 from fedrzo.federation.estimators import measure_noise
+from fedrzo.problems.inputs import one_sample
 
 SLOW = pytest.mark.slow("a process for every node")  # `test_real.py` has FedRZO_nn and FedRZO_bl on a real Flower
 ROUNDS = {"nn": 3, "bl": 2, "ts": 2}
@@ -252,7 +253,7 @@ def test_float32_rounds_agree_within_the_rounding_noise_of_the_estimator(tmp_pat
     problem, method = module.whole(), module.method
     found = inprocess.run("single", tmp_path, rounds=1)
     wanted = fz.run(method, problem, 1, progress=False)
-    noise = measure_noise(problem, np.asarray(problem.x0), method.smoothing).rounding
+    noise = measure_noise(problem, one_sample(problem.data), np.asarray(problem.x0), method.smoothing).rounding
     assert found.x.dtype == np.float32
     assert noise > 0
     difference = np.linalg.norm(found.x - wanted.x)

@@ -17,6 +17,7 @@ from sockets import descendants, listening
 
 import fedrzo as fz
 from fedrzo.federation.estimators import measure_noise
+from fedrzo.problems.inputs import one_sample
 from halved import halved
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -110,7 +111,7 @@ def test_x_history_and_counted_bytes_are_the_simulations(name):
 def test_float32_rounds_agree_within_the_rounding_noise_of_the_estimator():
     """Each round starts from the simulation's x, since tiny differences grow from round to round."""
     problem, method, key = nonsmooth(np.float32), fz.FedRZOnn(0.05, 0.1, 4), jax.random.key(5)
-    noise = measure_noise(problem, np.zeros(2, np.float32), 0.1).rounding
+    noise = measure_noise(problem, one_sample(problem.data), np.zeros(2, np.float32), 0.1).rounding
     fast = fz.engines.Simulation().start([method], problem, [key], None)
     plain = ray_engine(actors=2).start([method], problem, [key], None)
     try:

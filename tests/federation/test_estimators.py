@@ -10,6 +10,7 @@ import fedrzo as fz
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client
 from fedrzo.federation.estimators import estimate_two_sided, measure_noise
+from fedrzo.problems.inputs import one_sample
 from fedrzo.problems.start import check_start
 
 N, ETA = 5, 0.3
@@ -131,14 +132,14 @@ def test_rounding_stays_below_the_statistical_noise_at_the_papers_largest_networ
     """n = 307,300, eta = 1e-3, float32."""
     problem = network_problem(100, 3072)
     assert problem.dim == 307_300
-    noise = measure_noise(problem, problem.x0, 1e-3)
+    noise = measure_noise(problem, one_sample(problem.data), problem.x0, 1e-3)
     assert 0 < noise.rounding < noise.statistical
 
 
 def test_the_user_is_told_where_rounding_wins():
     problem = network_problem(100, 3072, offset=1e5)  # a large constant eats the digits
     method = fz.FedRZOnn(1e-5, 1e-3)
-    noise = measure_noise(problem, problem.x0, 1e-3)
+    noise = measure_noise(problem, one_sample(problem.data), problem.x0, 1e-3)
     assert noise.rounding >= noise.statistical
     with pytest.warns(UserWarning, match=r"smoothing: at 0.001 the rounding noise .* exceeds its statistical noise"):
         check_start(problem, method)
@@ -148,7 +149,7 @@ def test_measured_rounding_is_the_spread_of_repeated_estimates():
     """Independent check of the measurement: float32 against float64 differences over fresh directions."""
     problem = network_problem(4, 200, offset=3.0)
     eta = 1e-3
-    noise = measure_noise(problem, problem.x0, eta, draws=64)
+    noise = measure_noise(problem, one_sample(problem.data), problem.x0, eta, draws=64)
     rng = np.random.default_rng(5)
     image = np.asarray(problem.data.flat)
     errors = []

@@ -204,3 +204,27 @@ def test_noise_depends_on_the_client_not_on_its_place_in_the_cohort():
     took_part = some != 0
     assert took_part.sum() == 3
     np.testing.assert_array_equal(some[took_part], everyone[took_part])
+
+
+@fz.method
+class Halving(fz.Method):
+    """Halves x by communications until it is short."""
+
+    stepsize: float = 1.0
+
+    def round(self, federation, state, r):
+        def body(inner, x):
+            return inner.average(self.half, x)
+
+        return fz.State(federation.repeat(50, body, state.x, lambda x: jnp.linalg.norm(x) <= 0.1 * self.stepsize))
+
+    def half(self, client, key, memory, x):
+        return fz.Reply(x / 2)
+
+
+@pytest.mark.parametrize("engine", ["simulation", "loop"])
+def test_a_repeat_ends_when_its_condition_holds(engine):
+    problem = fz.Nonsmooth(lambda x, b: jnp.mean((b - x) ** 2), fz.ClientData([np.ones(3), np.zeros(2)]), np.ones(1))
+    result = fz.run(Halving(), problem, 2, engine=engine, progress=False)
+    np.testing.assert_allclose(result.x, 1 / 16)
+    assert list(result.history["upload_bytes"]) == [0, 4 * 2 * 8, 4 * 2 * 8]  # the second round has nothing left to do

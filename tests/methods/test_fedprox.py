@@ -73,7 +73,8 @@ def work(method, clients=4000):
     """Return the steps of many clients of one round."""
     problem = toys.quadratic(1, 2)
     keys = jax.random.split(jax.random.key(5), clients)
-    return np.asarray(jax.vmap(lambda key: method.work(Client.of(problem, 0), key)[0] + jnp.int32(0))(keys))
+    with problem.precision():
+        return np.asarray(jax.vmap(lambda key: method.work(Client.of(problem, 0), key)[0] + jnp.int32(0))(keys))
 
 
 def test_stragglers_do_any_smaller_amount_of_work_as_likely_as_any_other():

@@ -295,7 +295,7 @@ def test_a_black_box_lower_level_is_solved_without_gradients():
         _, (A, c) = batch
         return 0.5 * (y - c - x) @ A @ (y - c - x)
 
-    problem = quadratic(lower=fz.blackbox(numpy_lower), data=DATA)
+    problem = quadratic(lower=fz.blackbox(numpy_lower, mean=True), data=DATA)
     zeroth = fz.FedRZOnn(lambda r: 0.15 / (r + 15), 0.01, 1, batch_size=1)
     method = fz.FedRZObl(0.05, 1.0, 5, lower=zeroth, lower_rounds=40, closing=False)
     result = fz.run(method, problem, 12, eval_every=12, progress=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedrzo as fz
-from conformance import Case, suite
+from conformance import Case, a_float32_run_does_not_depend_on_x64, suite
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots, path_key
@@ -18,17 +18,20 @@ def toy(wrap):
     return fz.Nonsmooth(wrap(plain.loss_fn), plain.data, np.zeros(6), fz.sets.Box(-5.0, 5.0))
 
 
-test_conformance = suite(
-    Case(
-        method=fz.FedRZOnn(stepsize=0.02, smoothing=0.1, local_steps=5, batch_size=2),
-        problem=toy,
-        numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
-        rounds=60,
-        optimum=0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6),
-        # On a quadratic all radii give the same estimate, but for rounding, which so large a one brings out.
-        changes={"stepsize": 0.03, "local_steps": 3, "smoothing": 1e6},
-    )
+CASE = Case(
+    method=fz.FedRZOnn(stepsize=0.02, smoothing=0.1, local_steps=5, batch_size=2),
+    problem=toy,
+    numpy_loss=lambda x, batch: 0.5 * np.mean(np.sum((x - batch) ** 2, axis=-1)),
+    rounds=60,
+    optimum=0.5 * float(np.mean(np.var(np.asarray(toys.quadratic(4, 6).data.flat), axis=0)) * 6),
+    # On a quadratic all radii give the same estimate, but for rounding, which so large a one brings out.
+    changes={"stepsize": 0.03, "local_steps": 3, "smoothing": 1e6},
 )
+test_conformance = suite(CASE)
+
+
+def test_a_float32_run_does_not_depend_on_x64(tmp_path):
+    a_float32_run_does_not_depend_on_x64(CASE, tmp_path)
 
 
 def test_one_round_is_the_listing_computed_by_hand():

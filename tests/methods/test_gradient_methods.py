@@ -64,6 +64,26 @@ def test_fedac_step_is_the_papers():
         np.testing.assert_allclose(fz.run(method, problem, 1, progress=False).x, [x], rtol=1e-12)
 
 
+@pytest.mark.parametrize("variant", ["I", "II"])
+def test_fedac_couplings_cancel_the_gradient_in_the_analysis(variant):
+    """F(x) - F* + c mu |w - w*|^2 falls by the factor 1 - theta per step if the terms linear in the gradient cancel.
+
+    Strong convexity leaves middle - (1 - theta) x - theta w*. The distance, multiplied by 1 + theta in variant II for the
+    clients' drift, leaves 2 c mu gamma (1 + theta) times (1 - 1/alpha) w + middle/alpha - w*.
+    """
+    mu, rng = 0.5, np.random.default_rng(0)
+    for eta, K in ((0.1, 2), (0.5, 1), (0.9, 3)):
+        method = fz.FedAC(eta, K, variant=variant, constants=StepConstants(mu, 1.0, 1, 1))
+        gamma, alpha, beta = (float(part) for part in method.coupling(eta, K))
+        theta, c, drift = (1 / alpha, 1 / 2, 0.0) if variant == "I" else (1 / (2 * alpha), 1 / 6, 1 / (2 * alpha))
+        w, x, answer = rng.normal(size=3)
+        middle = w / beta + (1 - 1 / beta) * x
+        convex = middle - (1 - theta) * x - theta * answer
+        distance = 2 * c * mu * gamma * (1 + drift) * ((1 - 1 / alpha) * w + middle / alpha - answer)
+        assert convex == pytest.approx(distance, rel=1e-5)
+        assert (1 + drift) * (1 - 1 / alpha) <= 1 - theta  # and the distance falls as fast
+
+
 def bent_loss(x, batch):
     target, curvature = jnp.split(batch, 2, axis=1)
     return 0.5 * jnp.mean(jnp.sum(curvature * (x - target) ** 2, axis=1))

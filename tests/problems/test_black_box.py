@@ -97,6 +97,12 @@ def residuals(x, batch):
     return jnp.mean(jnp.abs(batch[0] @ x - batch[1]))
 
 
+def score(x, batch):
+    """One minus a score that is zero unless x is large."""
+    return 1.0 - float(np.mean(x) > 9) * float(np.median(batch))
+
+
+EVEN = fz.ClientData([np.arange(9.0).reshape(-1, 1) * np.ones(2)] * 2)
 COLUMN = [(cloud, cloud @ np.array([[2.0], [-1.0]])) for cloud in CLOUDS]  # targets of shape (n, 1)
 CONSTANT = fz.Sampler(lambda key, client: jnp.full(2, np.random.default_rng(0).normal()), clients=2)
 
@@ -109,9 +115,11 @@ CONSTANT = fz.Sampler(lambda key, client: jnp.full(2, np.random.default_rng(0).n
         (lambda x, b: jnp.sum(x > 0) + jnp.int32(3), {}, "loss: found a whole number .*; return a float"),
         (lambda x, b: jnp.mean(jnp.abs(x - b)), {"data": CONSTANT}, "Sampler: samples do not change with the key"),
         (fz.blackbox(lambda x, b: np.sum(np.abs(x - b))), {"batch_size": "full"}, "loss: over a batch it is the sum of"),
-        (fz.blackbox(lambda x, b: np.median(np.abs(x - b).sum(axis=1))), {}, "loss: over 3 samples it is "),
+        (fz.blackbox(lambda x, b: np.median(np.abs(x - b).sum(axis=1))), {}, "loss: over 5 samples it is "),
+        (fz.blackbox(lambda x, b: np.median(np.abs(x - b))), {"data": EVEN}, "loss: over 5 samples it is "),
+        (fz.blackbox(score), {}, "loss: it is the same for each of the few samples that were tried, which cannot tell"),
     ],
-    ids=["sum", "column", "whole number", "sampler", "sum in a black box", "median of small batches"],
+    ids=["sum", "column", "whole number", "sampler", "sum in a black box", "median", "median of even samples", "score"],
 )  # fmt: skip
 def test_a_run_warns_of_what_a_check_would_find(loss, options, words):
     with pytest.warns(UserWarning, match=f"^{words}"):
@@ -127,6 +135,10 @@ def test_a_run_does_not_warn_of_what_is_well():
     start(fz.blackbox(lambda x, b: np.mean(np.abs(x - b)) + 1e-3 * noise.normal()))
     start(fz.blackbox(lambda x, b: np.abs(x - b).sum() / (100 + b / 10).sum()))
     start(fz.blackbox(lambda x, b: np.median(np.abs(x - b).sum(axis=1))), batch_size="full")
+    start(fz.blackbox(lambda x, b: np.mean(np.abs(x - b))), data=EVEN)
+    start(fz.blackbox(score), batch_size="full")
+    start(fz.blackbox(score, mean=True))
+    start(fz.blackbox(score), data=fz.ClientData([np.ones((1, 2)), np.zeros((1, 2))]))  # any batch is copies of one sample
 
 
 def test_labels_that_a_loss_of_the_zoo_does_not_know_are_refused():

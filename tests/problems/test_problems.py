@@ -116,8 +116,9 @@ def test_repr_tells_what_it_is():
         ({"constraint": [fz.sets.Box(-1, 1)]}, "constraint: found 1 sets for 2 clients"),
         ({"constraint": [fz.sets.Box(-1, 1), "box"]}, "constraint of client 1: found str"),
         ({"constraint": fz.sets.Box(np.zeros(3), np.ones(3))}, r"constraint: Box has lo of shape \(3,\), but x has 2 entries"),
+        ({"x0": {"a": np.zeros(2), 1: np.zeros(2)}}, "x0: found a dictionary whose keys cannot be sorted"),
         ({"weights": "sample"}, "weights: found 'sample'"),
-        ({"weights": "samples", "data": fz.Sampler(lambda k, i: k, 2)}, "weights: found \"samples\", but a Sampler"),
+        ({"weights": "samples", "data": fz.Sampler(lambda k, i: k, 2)}, "weights: found \"samples\", but data is a Sampler"),
     ],
 )  # fmt: skip
 def test_bad_problems_are_refused_by_name(changes, message):

@@ -76,6 +76,16 @@ def ends(x, batch):
     return jnp.mean(x[0] - batch * jnp.log(x[0])) + jnp.sqrt(x[1])
 
 
+def test_units_do_not_round_a_point_out_of_its_domain():
+    rng = np.random.default_rng(0)
+    low, units = rng.uniform(-1, 1, 50), rng.uniform(0.1, 10, 50)
+    problem = fz.Nonsmooth(lambda x, b: jnp.sum(x), DATA, low + 0.5, domain=S.Box(low, low + 1), scale=units)
+    with problem.precision():
+        for way in (-1e3, 1e3):
+            [x] = problem.trees(jnp.asarray(problem.x0) + way)
+            np.testing.assert_array_equal(x, np.clip(way, low, low + 1))
+
+
 def test_a_loss_that_ends_at_its_domain_is_taken_at_the_projection():
     inside = S.Box([0.1, 0.0], np.inf)
     problem = fz.Nonsmooth(ends, DATA, np.array([0.2, 0.3]), domain=inside)

@@ -3,13 +3,14 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 
-from fedrzo import sets
+from fedrzo import InputError, sets
 from fedrzo.sets import Affine, Ball, Box, Halfspace, Intersection, Polyhedron, Product, Simplex, flatten_set
 from setkinds import (
     A7,
@@ -199,3 +200,29 @@ def test_products_of_polyhedral_sets_fold_too():
     x = np.array([0.9, 0.7, 2.0, 0.5])
     A, b = np.vstack([EYE[:2], -EYE[:2], [[1, 1, 1, 0]]]), np.array([1.0, 1, 0, 0, 1])
     np.testing.assert_allclose(both.project(x), by_enumeration(A, b, np.array([[0.0, 0, 1, 1]]), np.ones(1), x), atol=1e-12)
+
+
+def _near(x, c):
+    return (x - c) @ (x - c) - 0.25
+
+
+def test_a_function_with_a_parameter_can_be_intersected_before_the_length_of_x_is_known():
+    """Nothing but the parameter says how long x is: a check with no entries failed."""
+    both = sets.Intersection(sets.Box(-1, 1), sets.Sublevel(_near, np.zeros(3)))
+    np.testing.assert_allclose(both.project(np.array([3.0, 0.0, 0.0])), [0.5, 0, 0], atol=1e-6)
+
+
+def test_a_function_that_takes_another_length_is_refused_in_one_line():
+    with pytest.raises(InputError, match=r"Sublevel: g: calling g\(x, ...\) failed: .*make them fit"):
+        sets.Sublevel(_near, np.zeros(3)).project(np.zeros(2))
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_clients_sets_of_several_kinds_answer_in_the_precision_of_x(x64):
+    """Rows and units are float64, which one kind cast to x's type and another did not."""
+    rows = sets.Intersection(sets.Halfspace(np.ones(2), 0.5), sets.Affine(np.array([[1.0, -1.0]]), 0.0))
+    family = sets.stack_sets([rows, sets.Box(-1, 1), sets.Ball(0, 1.0)]).scaled(np.array([1.0, 2.0]))
+    x = np.array([3.0, 1.0], np.float32)
+    with jax.enable_x64(x64):
+        for answer in (family.project, family.violation, family.distance):
+            assert jax.jit(answer)(jnp.int32(0), x).dtype == np.float32

@@ -10,7 +10,7 @@ import fedrzo as fz
 from fedrzo.paper.published import entries
 from fedrzo.solving import solve as module  # noqa: F401 - that the folder does not hide the function
 from fedrzo.solving.judging import JUDGED, thinned
-from fedrzo.solving.setup import batch_for
+from fedrzo.solving.setup import batch_for, prepare
 
 S = fz.sets
 RNG = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_a_regression_of_any_scale_reaches_its_linear_program(scale, boxed):
     result = fz.solve(problem, progress=False)
     wanted = by_linear_program(problem, *((-scale, 0.4 * scale) if boxed else ()))
     start = result.history["loss"][0]
-    assert wanted - 1e-6 * scale <= result.loss_feasible <= wanted + 0.003 * (start - wanted)
+    assert wanted - 1e-6 * scale <= result.loss_feasible <= wanted + 1e-5 * (start - wanted)
     assert float(problem.worst_distance(jnp.asarray(result.x_feasible))) <= 1e-6 * scale
     last = result.history.last
     assert last["loss"] == result.loss_feasible
@@ -68,8 +68,8 @@ def costs_are_those_of_everything_that_was_tried(problem, history):
     samples = problem.data.samples
     rounds, evaluations, gradients = (np.diff(history[name]) for name in ("round", "evaluations", "gradients"))
     assert history["evaluations"][0] >= 17 * samples  # a look around the start
-    assert gradients[0] == rounds[0] * samples  # six runs, of all samples in each of their rounds
-    assert evaluations[0] == 6 * samples  # where they end
+    assert gradients[0] == 6 * rounds[0] * samples  # six points a round
+    assert evaluations[0] == samples  # where they end
     assert np.all(np.diff(history["loss"]) <= 1e-6 * history["loss"][0])
     assert np.all(gradients >= 0)
 
@@ -109,6 +109,39 @@ def test_a_black_box_is_solved_from_values_within_the_time_limit():
     assert result.loss_feasible < 0.6 * result.history["loss"][0]
 
 
+def score(x, batch):
+    """One minus a score that is zero unless x is large; no mean over samples."""
+    return 1 - float(np.median(batch @ x > 9)) + 1e-3 * np.sum(x**2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "stated", "batch", "words"),
+    [
+        (score, {}, "full", "the loss is the same for each of the few samples that were tried; if it is the mean over its batch"),
+        (lambda x, batch: float(np.median(np.abs(batch - x))), {}, "full", "the loss is no mean over a batch"),
+        (score, {"mean": True}, 16, ""),
+        (lambda x, batch: float(np.mean(np.abs(batch - x))), {}, 16, ""),
+    ],
+    ids=["score", "median", "stated", "mean"],
+)
+def test_a_black_box_that_may_be_no_mean_gets_all_samples_of_a_client(loss, stated, batch, words):
+    """Small batches of anything else would be another objective."""
+    data = fz.ClientData([RNG.normal(size=(size, 2)) for size in (90, 70)])
+    problem = fz.Nonsmooth(fz.blackbox(loss, **stated), data, np.full(2, 0.5))
+    with problem.precision():
+        setup = prepare(problem, 0)
+    assert setup.method.batch_size == batch
+    assert words in setup.remark
+    assert bool(setup.remark) == bool(words)
+
+
+@SLOW
+def test_a_result_says_why_steps_take_all_samples_of_a_client():
+    data = fz.ClientData([RNG.normal(size=(size, 2)) for size in (90, 70)])
+    result = fz.solve(fz.Nonsmooth(fz.blackbox(score), data, np.full(2, 0.5)), seconds=10, progress=False)
+    assert result.notes[1].startswith("each step takes all samples of a client: the loss is the same for each of the few samples")
+
+
 REFUSED = {
     "constant": (lambda x, b: 0.0 * jnp.sum(x) + jnp.mean(b), {}, {}, "loss: found the same value"),
     "unbounded": (lambda x, b: jnp.mean(b) * jnp.sum(x), {}, {}, "loss: it falls without end"),
@@ -130,7 +163,7 @@ def test_what_cannot_be_solved_is_said_in_one_line(what):
 @SLOW
 def test_an_engine_that_takes_one_run_at_a_time_does_the_same_work():
     problem = fz.Nonsmooth(lambda x, b: jnp.mean(jnp.abs(x - b)), fz.ClientData([np.ones(3), np.zeros(2)]), np.full(1, 3.0))
-    result = fz.solve(problem, seconds=4, engine="loop", progress=False)
+    result = fz.solve(problem, seconds=20, engine="loop", progress=False)
     assert result.loss_feasible <= 0.55
     assert result.spec["engine"] == "loop"
 
@@ -191,3 +224,30 @@ def test_entries_of_different_size_are_found_out(ball):
     result = fz.solve(fz.Nonsmooth(loss, data, np.zeros(2), S.Ball(0.0, 800.0) if ball else None), progress=False)
     np.testing.assert_allclose(result.x_feasible, [800.0 if ball else 1000.0, 0.01], rtol=1e-2)
     assert "x in units from" in result.notes[0]
+
+
+@SLOW
+def test_an_entry_in_a_box_stays_near_it():
+    def loss(x, b):  # so flat along the second entry that probing gave it a unit a hundred times as wide as its box
+        return jnp.mean(4 * jnp.abs(x[0] - b)) + 0.002 * jnp.abs(x[1] - 0.66) + 0.008 * (x[1] - 0.66) ** 2
+
+    box = S.Box(np.array([-np.inf, 0.0]), np.array([np.inf, 1.136]))
+    result = fz.solve(fz.Nonsmooth(loss, fz.ClientData([np.ones(1)]), np.zeros(2), box), progress=False)
+    np.testing.assert_allclose(result.x_feasible, [1.0, 0.66], atol=2e-3)
+    assert result.history["feasibility"].max() <= 1.136
+
+
+@pytest.mark.slow("two methods, one after the other")
+def test_a_lower_level_with_kinks_is_left_to_the_paper_s_method_and_all_costs_count():
+    """Newton needs Hessians, which a kink has not: the first evaluation fails, and its cost is part of the result's."""
+
+    def lower(x, y, batch):
+        return 5 * jnp.sum(jnp.abs(y - x)) + 0.5 * jnp.sum((y - 2 - 0.1 * x) ** 2)  # least at y = x
+
+    data = fz.ClientData([np.zeros((2, 1))] * 2)
+    problem = fz.Bilevel(lambda x, y, b: jnp.sum((y - 1) ** 2) + x @ x, lower, data, np.full(2, 0.3), np.full(2, -3.0),
+                         modulus=1.0, smoothness=50.0)  # fmt: skip
+    result = fz.solve(problem, seconds=30, progress=False)
+    assert result.spec["method"] == "FedRZObl"
+    assert result.history["lower_rounds"][0] > 0
+    assert result.loss_feasible <= result.history["loss"][0]

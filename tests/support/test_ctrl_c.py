@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from fedrzo.support.interrupt import PRESSES
+
 SLOW = """
 import os, signal, sys, time
 import numpy as np
@@ -129,3 +131,19 @@ with ProcessPoolExecutor(2) as pool:
     status, out, _ = interrupted(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}")
     assert status == 0
     assert out[-1].startswith("stopped after round")
+
+
+@PRESSES.counted()
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_press_is_forgotten_with_the_work_that_it_stopped():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            press()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert PRESSES.seen() == 0  # else a later error of a black box, where nobody counts, would be taken for Ctrl-C
+    assert not PRESSES.due

@@ -177,6 +177,52 @@ def test_theorem_3_by_hand():
     assert taken <= plan.total_lower_steps <= 1.01 * taken
 
 
+# L0 sqrt(n) far above 1, so that the + 1 of the Moreau term is lost in it, and eta L0 sqrt(n) far below.
+SHARP = {"dim": 100, "smoothing": 1e-7, "lipschitz": 1e3}
+
+
+def growth(make, given, changes):
+    """Return the factor by which the iterations to a target grow when constants change."""
+    before, after = (make(gap=1.0, epsilon=1.0, **each) for each in (given, given | changes))
+    assert before.stepsize == before.prescribed
+    assert after.stepsize == after.prescribed
+    return after.iterations / before.iterations
+
+
+@pytest.mark.parametrize(("name", "power"), [("lipschitz", 2), ("smoothing", -2), ("dim", 1)])
+@pytest.mark.parametrize("make", [nonsmooth, twostage])
+def test_iterations_without_sets_grow_as_the_square_of_the_drift(make, name, power):
+    """L0^2 n / eta^2. The printed orders are L0^3 n^1.5 / eta in Proposition 1 (ii) and L0^-2 n / eta^2 in Theorem 3 (iii)."""
+    assert growth(make, SHARP, {name: 2 * SHARP[name]}) == pytest.approx(2.0**power, rel=0.02)
+
+
+def test_the_term_of_b1_is_part_of_the_iterations():
+    """(B1^2 / (L0 sqrt(n) eta^3))^2. The printed order in Proposition 1 (ii) has no B1."""
+    given = {"dim": 100, "smoothing": 1e-3, "lipschitz": 1.0, "dissimilarity": (100.0, 1.0)}
+    assert growth(nonsmooth, given, {"dissimilarity": (200.0, 1.0)}) == pytest.approx(16, rel=0.02)
+
+
+def test_the_last_term_of_theorem_3_depends_on_the_smoothing():
+    """A large L_y, so that 8 Theta_3 sum(eps_k) / K decides: n^2 / (eta^2 epsilon); printed is n^2 / epsilon."""
+    plans = [twostage(gap=1.0, epsilon=1.0, lipschitz_y=1e12, smoothing=eta) for eta in (0.5, 0.25)]
+    few, many = (plan.iterations / (1 + math.log(plan.iterations)) for plan in plans)
+    assert many / few == pytest.approx(4, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "power"), [("lipschitz", -2 / 3), ("smoothing", -2), ("dim", 1)])
+def test_the_middle_term_of_theorem_3(name, power):
+    """H^2 gamma^2 Theta_2 Theta_4 sum(eps_k) / K falls as K^-1.5, so its share of K is its power 2/3."""
+    base = {"clients": 4, "dim": 100, "smoothing": 0.5, "lipschitz": 1e4, "budget": 64 * 10**8}  # H = 100
+
+    def middle(**given):
+        plan = twostage(**given)
+        assert plan.stepsize == plan.prescribed
+        K = plan.iterations
+        return plan.terms["lower level"] - 8 * plan.constants["Theta_3"] * (1 + math.log(K)) / K
+
+    assert (middle(**base | {name: 2 * base[name]}) / middle(**base)) ** (2 / 3) == pytest.approx(2**power, rel=1e-3)
+
+
 def test_a_perfectly_conditioned_map_needs_no_tau():
     assert twostage(budget=100, modulus=4.0).tau == 0
 

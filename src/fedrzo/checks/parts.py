@@ -68,7 +68,7 @@ def sets(problem: Problem, method: Method) -> list[Finding]:
         found.append(Finding(OK, "constraint", f"{shared}; they have a point in common", {"kinds": len(problem.sets.groups)}))
         found += _not_convex(problem)
     if problem.lower_constrained:
-        found.append(_lower_set(problem, float(getattr(method, "smoothing", 0.01))))
+        found.append(_lower_set(problem, float(getattr(method, "smoothing", None) or 0.01)))
     return found
 
 
@@ -108,14 +108,18 @@ def _lower_set(problem: Problem, radius: float) -> Finding:
     return Finding(NOTE, "lower_constraint", text, facts)
 
 
+def slope_points(problem: Problem) -> int:
+    """Return the number of points near x0 at which slopes are estimated."""
+    return LOWER_POINTS if problem.hierarchical else SLOPE_POINTS
+
+
 def steepness(problem: Problem, key: int) -> list[Finding]:
     """Estimate the slope of the loss and, of the lower level, its modulus and smoothness."""
     if problem.lower_blackbox:
         text = "a black box has no Hessian to measure; give modulus and smoothness if you know them"
         return [Finding(OK, "lower", text)]
     with warnings.catch_warnings(record=True, action="always") as warned:
-        points = LOWER_POINTS if problem.hierarchical else SLOPE_POINTS
-        found = estimate(problem.without_constants(), radius=RADIUS, points=points, key=key, warn=False)
+        found = estimate(problem.without_constants(), radius=RADIUS, points=slope_points(problem), key=key, warn=False)
     low, high = found.lipschitz
     of = "the loss with its lower solutions" if problem.hierarchical else "the loss"
     text = f"slopes of {of} reach {low:.3g} to {high:.3g} within {RADIUS:g} of x0 (an estimate from samples)"

@@ -1,6 +1,7 @@
 """A few rounds, tried: what they cost, and what the whole run will."""
 
 import dataclasses
+import functools
 import time
 import warnings
 from typing import Any
@@ -8,17 +9,21 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedrzo.checks.budget import Budget
 from fedrzo.checks.report import NOTE, OK, PROBLEM, Finding
 from fedrzo.engines.simulation.engine import Simulation
 from fedrzo.errors import DivergedError
 from fedrzo.federation.protocol import Cost
 from fedrzo.methods.base import AUTO, Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.mistakes import warn_of_mistakes
+from fedrzo.problems.start import check_start
 from fedrzo.results.text import size
 from fedrzo.running.health import failure
 from fedrzo.running.private import calibrated, plan_privacy
 
 ROUNDS = 3  # tried at the start of a run
+TEN = 10  # rounds whose calls of a black box a check may make
 TINY = 1e-6  # stands for a stepsize that is yet to be searched for: costs do not depend on it
 
 
@@ -35,26 +40,109 @@ class Tried:
     each: float  # seconds of one round and its evaluation, later
 
 
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """What a run costs, from rounds in which zeros stood for a black box's answers."""
+
+    costs: dict[int, Cost]  # as in `Tried`
+    compiling: float  # seconds that a run takes longer than its rounds
+    before: int  # calls before the first round
+    row: int  # calls for a row of the history
+    rounds: tuple[int, ...]  # calls in each of the first rounds
+
+    @property
+    def usual(self) -> int:
+        """The number of calls of a run of `TEN` rounds with a row at its start and one at its end."""
+        return self.before + 2 * self.row + sum(self.rounds)
+
+    def price(self, rounds: int) -> int:
+        """Return the number of calls that a trial of so many rounds takes."""
+        return (rounds + 1) * self.row + sum(self.rounds[:rounds])
+
+
+def rehearse(budget: Budget, method: Method, rounds: int, key: int) -> Rehearsal:
+    """Rehearse the start of a run, and some later rounds."""
+    method = _stepping(method)
+    with budget.rehearsal() as problem, warnings.catch_warnings(action="ignore"):
+        before = budget.count(functools.partial(method.check, problem))
+        before += budget.count(functools.partial(check_start, problem, method))
+        before += budget.count(functools.partial(warn_of_mistakes, problem, method))
+        began = time.perf_counter()
+        session = _start(problem, method, max(rounds, TEN), key)[1]
+        row = budget.count(session.evaluate)
+        costs: dict[int, Cost] = {}
+        calls: dict[int, int] = {}
+
+        def one(r: int) -> None:
+            calls[r] = budget.count(lambda: costs.setdefault(r, _cost_of(session, r)))
+
+        one(0)
+        first = time.perf_counter()
+        for r in (1, ROUNDS - 1, TEN - 1):
+            one(r)
+        compiling = max(0.0, first - began - (time.perf_counter() - first) / 3)
+        if calls[1] != calls[TEN - 1]:
+            for r in range(ROUNDS, TEN - 1):
+                one(r)
+        shown = {r: cost for r, cost in costs.items() if r < min(rounds, ROUNDS)}
+        _try_later(session, shown, rounds)
+    each = tuple(calls.get(r, calls[1]) for r in range(TEN))
+    return Rehearsal(shown, compiling, before, row, each)
+
+
 def trial(problem: Problem, method: Method, rounds: int, key: int) -> list[Finding]:
     """Try a few rounds, and predict what all of them will cost."""
     if rounds == 0:
         return []
-    searched = getattr(method, "stepsize", None) == AUTO
-    if searched:
-        method = dataclasses.replace(method, stepsize=TINY)  # type: ignore[type-var]
-    tried = _try(problem, method, rounds, key)
+    searched = _searched(method)
+    tried = _try(problem, _stepping(method), rounds, key)
     outcome = _outcome(tried, min(rounds, ROUNDS), searched)
     return [outcome] if tried.failure is not None else [outcome, _prediction(tried, rounds, searched)]
 
 
-def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
-    """Run the first rounds, which compiles what the run itself will use, and some later ones, whose costs may differ."""
-    began = time.perf_counter()
+def metered_trial(budget: Budget, known: Rehearsal, method: Method, rounds: int, key: int) -> list[Finding]:
+    """Try as many of the first rounds as the remaining calls allow; the rehearsal predicts the costs of all."""
+    count = next((n for n in range(min(rounds, ROUNDS), 0, -1) if known.price(n) <= budget.left), 0)
+    if count == 0:
+        if rounds:
+            budget.leave_out("a few rounds", known.price(1))
+        return []
+    searched = _searched(method)
+    tried = _try(budget.problem, _stepping(method), count, key, ask_again=False)
+    outcome = _outcome(tried, count, searched)
+    if tried.failure is not None:
+        return [outcome]
+    whole = dataclasses.replace(tried, costs=known.costs, first=known.compiling + tried.each)
+    return [outcome, _prediction(whole, rounds, searched)]
+
+
+def _searched(method: Method) -> bool:
+    """Return whether a run searches for the stepsize."""
+    return getattr(method, "stepsize", None) == AUTO
+
+
+def _stepping(method: Method) -> Method:
+    """Return the method with a stepsize, if that is yet to be searched for."""
+    return dataclasses.replace(method, stepsize=TINY) if _searched(method) else method  # type: ignore[type-var]
+
+
+def _start(problem: Problem, method: Method, rounds: int, key: int) -> tuple[Any, Any]:
+    """Return the prepared method, and a session of it."""
     with warnings.catch_warnings(action="ignore"):  # what there is to say of constants has been said
         prepared = method.prepare(problem)
         [plan] = plan_privacy([method], problem, rounds, [jax.random.key(key)], None, None, None)
         method = calibrated(prepared, plan).for_cohort(problem, problem.clients)
-    session = Simulation().start([method], problem, [jax.random.key(key)], None)
+    return method, Simulation().start([method], problem, [jax.random.key(key)], None)
+
+
+def _try(problem: Problem, method: Method, rounds: int, key: int, ask_again: bool = True) -> Tried:
+    """Run the first rounds, which compiles what the run itself will use, and some later ones, whose costs may differ.
+
+    A run that fails has the loss around its last point asked for, to say why; not if `ask_again` is False.
+    """
+    began = time.perf_counter()
+    method, session = _start(problem, method, rounds, key)
+    session.data_at_hand = ask_again
     before = after = float(problem.merit(session.evaluate())[0])
     costs, seconds, first = {}, [], 0.0
     for r in range(min(rounds, ROUNDS)):
@@ -64,11 +152,18 @@ def _try(problem: Problem, method: Method, rounds: int, key: int) -> Tried:
         seconds.append(time.perf_counter() - start)
         first = first or time.perf_counter() - began
     found = failure(method, session)
-    if found is None and rounds > ROUNDS:
-        last = costs[rounds - 1] = _cost_of(session, rounds - 1)
-        if last != costs[ROUNDS - 1]:  # plans that grow mostly do so like a logarithm: rounds twice as far each time
-            costs |= {r: _cost_of(session, r) for r in (3 * 2**k for k in range(12)) if r < rounds - 1}
+    if found is None:
+        _try_later(session, costs, rounds)
     return Tried(costs, before, after, found, first, min(seconds[1:], default=first))
+
+
+def _try_later(session: Any, costs: dict[int, Cost], rounds: int) -> None:
+    """Add the cost of the last round and, if it differs from that of the first ones, of some in between."""
+    if rounds <= ROUNDS:
+        return
+    last = costs[rounds - 1] = _cost_of(session, rounds - 1)
+    if last != costs[ROUNDS - 1]:  # plans that grow mostly do so like a logarithm: rounds twice as far each time
+        costs |= {r: _cost_of(session, r) for r in (3 * 2**k for k in range(12)) if r < rounds - 1}
 
 
 def _cost_of(session: Any, r: int) -> Cost:

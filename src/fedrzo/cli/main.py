@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrzo.cli import deploy, output, programs, solve
+from fedrzo.cli import deploy, output, solve
 from fedrzo.cli.commands import (
     INTERRUPTED,
     Command,
@@ -36,6 +36,7 @@ from fedrzo.cli.compare import compare
 from fedrzo.cli.reproduce import reproduce
 from fedrzo.errors import FedrzoError, nearest
 from fedrzo.running.built_in import built_in
+from fedrzo.support import programs
 from fedrzo.support.interrupt import insisting
 
 # Every usage error of typer is of this class, whichever click typer brings along.

@@ -48,14 +48,21 @@ def new(
     output.show(json, {"file": str(file), "next": following}, f"{file}\ntry it: {' or '.join(following)}")
 
 
-def check(file: File, settings: Settings = None, seed: Seed = None, rounds: Rounds = None, json: Json = False) -> None:
+def check(
+    file: File,
+    settings: Settings = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    calls: Annotated[int | None, typer.Option(help="Calls of black boxes, at most; those of ten rounds by default.")] = None,
+    json: Json = False,
+) -> None:
     """Look at the problem that a Python file defines, and explain what is found; exits with 2 on a problem."""
     from fedrzo.checks import check
     from fedrzo.running.problem_file import UserFile
 
     with contextlib.redirect_stdout(sys.stderr):
         user = UserFile(file)
-        report = _located(user, check(user.problem, *_stated(user, settings, rounds), seed or 0))
+        report = _located(user, check(user.problem, *_stated(user, settings, rounds), seed or 0, calls=calls))
     output.show(json, report.to_dict(), report)
     if not report.ok:
         raise typer.Exit(2)

@@ -94,6 +94,7 @@ SPECIAL: dict[str, Callable[[Setting], Method]] = {
     "DeComFL": lambda s: m.DeComFL(s.blind, SMOOTHING / s.problem.dim**0.5, **s.steps),
     "FedProx": lambda s: m.FedProx(0.1, 0.1, **s.steps),
     "FedMSPP": lambda s: m.FedMSPP(1.0, 0.1, **s.steps),
+    "QuasiNewton": lambda s: m.QuasiNewton(0.1),
     "Scaffnew": lambda s: m.Scaffnew(0.1, 1 / LOCAL_STEPS, s.batch_size),
     "FedRZOnn, gradients": lambda s: m.FedRZOnn(0.1, SMOOTHING, oracle="gradients", **s.steps),
     "FedRZObl, gradients": lambda s: m.FedRZObl(0.1, HIERARCHICAL_SMOOTHING, oracle="gradients", **s.steps),

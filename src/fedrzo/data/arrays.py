@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError
+from fedrzo.support.arguments import check_tree
 
 PyTree = Any
 
@@ -18,6 +19,8 @@ def check_clients(clients: Any) -> list[PyTree]:
         raise InputError(f"data: found {type(clients).__name__}; pass a list with one entry per client")
     if len(clients) == 0:
         raise InputError("data: found no clients; pass a list with at least one client's samples")
+    for client in clients:
+        check_tree(client, "data")
     structure: Any = jax.tree.structure(clients[0])
     _check_columns(clients)
     checked = []
@@ -88,12 +91,13 @@ def stack_fixed(fixed: Sequence[PyTree], clients: int) -> PyTree:
     """Stack the fixed values of all clients, which must be alike and finite."""
     if len(fixed) != clients:
         raise InputError(f"fixed: found {len(fixed)} entries for {clients} clients; give one per client")
+    fixed = [jax.tree.map(lambda leaf: check_numbers(leaf, "fixed"), check_tree(entry, "fixed")) for entry in fixed]
     structure: Any = jax.tree.structure(fixed[0])
     for i, entry in enumerate(fixed):
         if jax.tree.structure(entry) != structure:
             raise InputError(f"fixed: entry {i} has structure {jax.tree.structure(entry)}, entry 0 has {structure}")
     try:
-        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *fixed)
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *fixed)
     except ValueError as error:
         raise InputError(f"fixed: entries differ in shape ({error}); all clients' values must be alike") from None
     for leaf in jax.tree.leaves(stacked):

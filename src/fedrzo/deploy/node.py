@@ -32,6 +32,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Roots, private_key
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.courtesy import ask
 from fedrzo.problems.start import check_start
 from fedrzo.running.health import warn_of_long_steps
 from fedrzo.running.problem_file import UserFile
@@ -171,14 +172,14 @@ class NodeSession:
             if not self.problem.hidden:  # else all that may be looked at has been
                 self.node.method.check(self.problem)
                 check_start(self.problem, self.node.method)
-            warn_of_long_steps([self.node.method], self.problem, ROUNDS)  # only the node knows its set
+            ask(lambda: warn_of_long_steps([self.node.method], self.problem, ROUNDS))  # only the node knows its set
         self._recall()
         self.node.kept = None  # points of an earlier run are no points of this one
         self._remember()
         distance = float(self.node.problem.worst_distance(jnp.asarray(self.problem.x0)))
-        samples = int(self.problem.data.sizes[0]) if self.problem.data.stored else None
+        upper, lower = (int(data.sizes[0]) if data.stored else None for data in (self.problem.data, self.problem.stated[-1].data))
         heard = [str(warning.message) for warning in caught]
-        said = {"client": self.id, "samples": samples, "distance": distance, "warnings": heard}
+        said = {"client": self.id, "samples": upper, "lower_samples": lower, "distance": distance, "warnings": heard}
         promise = {} if self.private is None else {"noise": self.private.release.noise, "delta": self.private.ledger.delta}
         return pack(said | promise, None)
 

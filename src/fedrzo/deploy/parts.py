@@ -17,7 +17,7 @@ from fedrzo.errors import InputError
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.running.problem_file import UserFile
-from fedrzo.support.pytrees import traced
+from fedrzo.support.pytrees import replaced, traced
 
 Settings = Mapping[str, Any]
 
@@ -55,6 +55,7 @@ def own_part(file: UserFile, settings: Settings, client: int) -> Problem:
     problem = stand_in.with_data(data, lower_data)
     problem.sets = _sets(file, settings)
     problem.client_weights = np.ones(1)
+    problem.lower_weights = None
     problem.test, problem.metrics = None, ()  # the server has those
     return problem.moved_to(problem.x0)  # what depends on data is measured on this node's own
 
@@ -64,7 +65,7 @@ def outline(file: UserFile, clients: int) -> Problem:
     stand_in = file.problem
     problem = stand_in.part([i % stand_in.clients for i in range(clients)])
     problem.test, problem.metrics = stand_in.test, stand_in.metrics
-    problem.client_weights = np.full(clients, 1 / clients)
+    problem.client_weights, problem.lower_weights = np.full(clients, 1 / clients), None
     problem.measured_gradients = 0  # what was measured of stand-in data is no part of a run
     problem.sets = _sets(file, None)
     return problem
@@ -128,10 +129,22 @@ def _sets(file: UserFile, settings: Settings | None) -> sets.SetFamily:
     return problem.family(given, 1)
 
 
-def weights_of(problem: Problem, samples: Sequence[int | None]) -> np.ndarray:
-    """Return the clients' weights, from how many samples each has."""
+def weighed(problem: Problem, method: Method, heard: Sequence[Mapping[str, Any]]) -> Problem:
+    """Return the problem with the clients' weights, from the numbers of samples that each has said it has."""
     if problem.weights != "samples":
-        return np.full(len(samples), 1 / len(samples))
+        return problem
+    upper, lower = (_shares([said.get(name) for said in heard]) for name in ("samples", "lower_samples"))
+    if np.array_equal(upper, lower):
+        return replaced(problem, client_weights=upper)
+    if getattr(method, "by_gradients", False):
+        raise InputError(
+            'weights: found "samples", and clients whose upper and lower samples differ in number; a node does not know the '
+            'others\' numbers, which gradients through the lower level need: use "uniform", or oracle="values"'
+        )
+    return replaced(problem, client_weights=upper, lower_weights=lower)
+
+
+def _shares(samples: list[int | None]) -> np.ndarray:
     if None in samples:
         raise InputError('weights: found "samples", but not every client has said how many samples it has')
     sizes = np.array(samples, float)

@@ -83,8 +83,7 @@ def _solve(grid: Any, config: Config, file: UserFile) -> Result:
     shared = {"experiment": config.experiment, "seed": config.seed, "clients": config.clients, "rounds": config.rounds}
     post = Post(grid, {**shared, "participants": config.clients_per_round or config.clients})
     heard = _meet(post, config, problem)
-    samples = [said.get("samples") for said in heard]
-    problem.client_weights = parts.weights_of(problem, samples)
+    problem = parts.weighed(problem, method, heard)
     rules = Rules(config.timeout or None, config.min_clients, config.max_reply_ratio or None)
     engine = Flower(post, rules, heard)
     if not config.resume:  # it begins anew, as its nodes do

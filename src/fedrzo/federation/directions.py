@@ -140,7 +140,7 @@ def squared_length(z: jax.Array) -> jax.Array:
     if blocks > 1:
         z = jnp.pad(z, (0, -z.size % BLOCK)).reshape(blocks, BLOCK)
     squares = z * z  # below 2^32; they wrap around in a signed number, whose bits are the same
-    parts = squares, jax.lax.shift_right_logical(squares, 16)
+    parts = squares, jax.lax.shift_right_logical(squares, np.int32(16))
     # Both sums in one pass, with as few operations as can be: XLA on a CPU splits up what has more, and waits for the parts.
     zero = np.int32(0)
     all_, high = jax.lax.reduce(parts, (zero, zero), lambda a, b: (a[0] + b[0], a[1] + b[1]), (z.ndim - 1,))

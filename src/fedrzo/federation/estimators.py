@@ -9,6 +9,7 @@ import numpy as np
 
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client
+from fedrzo.support.compiling import once
 
 
 def slope(dim: int, smoothing: Any, difference: jax.Array) -> jax.Array:
@@ -68,7 +69,7 @@ def _along(
 
     def one(j: Any) -> tuple[jax.Array, jax.Array]:
         v = directions.sphere(keys[j], x.size, smoothing, x.dtype)
-        slope = found(j, v)
+        slope = found(j, v).astype(x.dtype)  # a loss may be of a wider type than x
         return slope * v, slope
 
     def add(j: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -91,7 +92,7 @@ def estimate_one_sided(client: Client, key: jax.Array, x: jax.Array, batch: Any,
 
     def add(j: Any, total: jax.Array) -> jax.Array:
         v = directions.sphere(jax.random.fold_in(key, j), x.size, 1.0, x.dtype)
-        return total + (client.loss(x + smoothing * v, batch) - base) * v
+        return total + (client.loss(x + smoothing * v, batch) - base).astype(x.dtype) * v
 
     total = jax.lax.fori_loop(0, count, add, jnp.zeros_like(x))
     return x.size / (smoothing * count) * total
@@ -104,15 +105,14 @@ class Noise(NamedTuple):
     rounding: float
 
 
-def measure_noise(problem: Any, x: np.ndarray, smoothing: float, draws: int = 4) -> Noise:
-    """Measure how much of a two-point estimate in `x.dtype` is rounding, by computing the same differences in float64.
+def measure_noise(problem: Any, batch: Any, x: np.ndarray, smoothing: float, draws: int = 4) -> Noise:
+    """Measure how much of a two-point estimate on a batch in `x.dtype` is rounding, by the same differences in float64.
 
     The exact values come from the loss itself, run in float64 at the points that the estimator meant (x +- v before
     rounding to x's precision) on the same samples. A black box may not follow into float64: there the rounding is taken to
     be that of storing each of the two values in x's precision.
     """
     scale = x.size / (2 * smoothing)
-    batch = jax.tree.map(np.asarray, Client.of(problem, 0).sample(jax.random.key(0), 1))
     v = np.random.default_rng(0).standard_normal((draws, x.size))
     v *= smoothing / np.linalg.norm(v, axis=1, keepdims=True)
     first = problem.part([0])  # others' data need not travel to a device
@@ -138,6 +138,6 @@ def _both_sides(problem: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: n
     return np.asarray(values, np.float64).reshape(2, -1)
 
 
-@jax.jit  # of the problem too: a new run of the same one compiles nothing
+@once  # of the problem too: a new run of the same one compiles nothing
 def _values(problem: Any, points: jax.Array, batch: Any) -> jax.Array:
     return jax.lax.map(lambda x: problem.value(x, batch), points)

@@ -8,7 +8,8 @@ A method is a server program. Wherever its listing says "clients do ... and the 
   A shared argument is the same for all; only `fedrzo.federation.catch_up.Missed` differs, by what a client has missed.
 * `later(step, *shared)`: an `average` whose mean nobody needs yet, so that it may travel with the next communication. It
   returns a function that gives the mean, to be called before the round ends; the step must leave the clients' memory alone.
-* `repeat(n, body, carry)`: `n` times `carry = body(federation, carry)`; `n` may be traced and differ between rounds.
+* `repeat(n, body, carry, until)`: `n` times `carry = body(federation, carry)`; `n` may be traced and differ between rounds. With
+  `until`, a function of the carry, it ends as soon as that holds.
 * `lower(x, method)`: the same clients, seen through the lower-level problem at `x`, which is itself a single-level
   federated problem. `x` travels once and stays with the clients. With `lower(x, method, step, *shared)` it does not travel:
   each client rebuilds it by `step(client, key, memory, *shared)`, whose reply's value stays where it is.
@@ -109,8 +110,10 @@ class Federation(Protocol):
     def later(self, step: Callable[..., Reply], *shared: PyTree) -> Callable[[], PyTree]:
         """Run one communication, at the latest when the mean is asked for, which is what the returned function does."""
 
-    def repeat(self, n: Any, body: Callable[["Federation", PyTree], PyTree], carry: PyTree) -> PyTree:
-        """Apply `body` n times."""
+    def repeat(
+        self, n: Any, body: Callable[["Federation", PyTree], PyTree], carry: PyTree, until: Callable[[PyTree], Any] | None = None
+    ) -> PyTree:  # fmt: skip
+        """Apply `body` n times, or until a function of the carry holds."""
 
     def lower(self, x: PyTree, method: Any, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> "Federation":
         """Return this federation seen through the lower-level problem at x, to be solved by `method`."""

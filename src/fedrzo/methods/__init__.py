@@ -16,6 +16,7 @@ from fedrzo.methods.lfd import LFD
 from fedrzo.methods.local_sgd import LocalSGD
 from fedrzo.methods.local_sgda import LocalSGDA
 from fedrzo.methods.memfbo import MemFBO
+from fedrzo.methods.quasi_newton import QuasiNewton
 from fedrzo.methods.scaffnew import Scaffnew
 from fedrzo.methods.scaffold import Scaffold
 from fedrzo.methods.simfbo import SimFBO

@@ -76,7 +76,7 @@ class AdjointSteps:
         oracles = Oracles.of(client)
         size = oracles.upper.level.data.full_batch
         _, slope = oracles.upper_gradients(client.points[0], client.project(at), oracles.upper.sample(key, size))
-        return Reply(slope, gradients=oracles.upper.cost(size))
+        return Reply(slope / lower_share(client), gradients=oracles.upper.cost(size))
 
     def adjoint_step(self, client: Client, key: jax.Array, memory: Any, w: jax.Array, at: jax.Array, length: Any) -> Reply:
         """Return (I - a H) J w, with this client's own H."""
@@ -95,7 +95,7 @@ class AdjointSteps:
         def local_step(k: Any, sample: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
             direct = client.mean(jax.grad(client.level.value), x + v, y, sample)
             keys = owner.draw(jax.random.fold_in(own, k))
-            g, slopes = by_slopes(client, keys, x, direct + through, owner.smoothing)
+            g, slopes = by_slopes(client, keys, x, direct + lower_share(client) * through, owner.smoothing)
             return owner.descend(x, g, client.project(x), r), slopes
 
         steps, slopes = at_round(owner.local_steps, r), owner.slopes_per_step
@@ -111,6 +111,14 @@ class AdjointSteps:
         products, cost = _products(client, y, u)
         moves = jax.vjp(lambda x: level.lower_level(x).sets.project(client.index, found.at), x)[1](found.w)[0]
         return y, moves - found.length * products.cross, cost
+
+
+def lower_share(client: Client) -> Any:
+    """Return a client's weight in means of the lower level, relative to its weight in those of the upper one."""
+    problem, i = client.level.problem if client.level.nested else client.level, client.index
+    if problem.lower_weights is None:
+        return 1.0
+    return jnp.asarray(problem.lower_weights)[i] / jnp.asarray(problem.client_weights)[i]
 
 
 def projected(client: Client, at: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:

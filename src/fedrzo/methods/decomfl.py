@@ -151,8 +151,10 @@ class DeComFL(WithPrivacy):
         def add(p: Any, slopes: jax.Array) -> jax.Array:
             v = mu * direction(seed, p, x)
             if self.forward:
-                return slopes.at[p].set((on(lambda batch: client.loss(x + v, batch)) - base) / mu)
-            return slopes.at[p].set(on(lambda batch: client.difference(x, v, batch)) / (2 * mu))
+                found = (on(lambda batch: client.loss(x + v, batch)) - base) / mu
+            else:
+                found = on(lambda batch: client.difference(x, v, batch)) / (2 * mu)
+            return slopes.at[p].set(found.astype(x.dtype))  # a loss may be of a wider type than x
 
         # One direction at a time: P of them would take P times the memory of x.
         return jax.lax.fori_loop(0, self.directions, add, jnp.zeros((self.directions, *records), x.dtype))

@@ -25,6 +25,10 @@ class FedProx(FedAvg):
     With mu = 0 and no stragglers this is `FedAvg`. The term bounds how far clients stray in a round. It does not remove the bias
     of several constant local steps where clients differ: the average still comes to rest off the solution.
 
+    The authors' code makes a fixed number of each round's clients stragglers. Here each client is one independently of the
+    others, and the mean number is the same. With 10 clients at 0.9 there are always nine in theirs. Here there are ten in 35 % of
+    the rounds and nine in 39 %.
+
     Args:
         stepsize: the learning rate; a number or a function of the round. By default as for `FedAvg`, shortened to
             allow for the curvature that mu adds.
@@ -46,7 +50,7 @@ class FedProx(FedAvg):
         steps, first = super().work(client, key)
         coin, amount = jax.random.split(jax.random.fold_in(key, STRAGGLE))
         part = jax.random.randint(amount, (), 1, jnp.maximum(steps, 2), dtype=jnp.int32)
-        return jnp.where(jax.random.uniform(coin) < self.stragglers, part, steps), first
+        return jnp.where(jax.random.uniform(coin, dtype=client.level.x0.dtype) < self.stragglers, part, steps), first
 
     def step_length(self, r: Any, t: Any, steps: Any) -> Any:
         """Return the length of step t since the start; one made from constants of f_i is made from those of the sum."""

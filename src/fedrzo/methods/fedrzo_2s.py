@@ -19,6 +19,7 @@ from fedrzo.methods.base import State, at, checked, method
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO
 from fedrzo.methods.private import private_steps
 from fedrzo.privacy.privacy import Privacy, a_promise
+from fedrzo.problems.courtesy import ask
 from fedrzo.problems.solver_trial import left_by, try_solver
 from fedrzo.problems.two_stage import TwoStage
 from fedrzo.support.numbers import Schedule, constant, whole
@@ -65,7 +66,7 @@ class FedRZO2s(FedRZO):
         super().check(problem)
         self.solver.check(*problem.hardest())
         if self.privacy is None or self.privacy.simulation:  # it looks at scenarios
-            try_solver(problem, self.solver)
+            ask(lambda: try_solver(problem, self.solver))
 
     def init(self, problem: TwoStage, key: jax.Array) -> State:
         """Line 1."""

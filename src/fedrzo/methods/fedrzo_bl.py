@@ -22,7 +22,7 @@ from fedrzo.methods.closing import LowerClosing, start_closing
 from fedrzo.methods.fedac import suited
 from fedrzo.methods.fedrzo import ORACLES, VALUES, WAYS, FedRZO, Project
 from fedrzo.methods.local_sgd import LocalSGD
-from fedrzo.methods.lower import check_serves, check_solves, run_lower, with_constants
+from fedrzo.methods.lower import check_serves, check_solves, run_lower, usual_batch, with_constants
 from fedrzo.methods.private import private_steps, record_by_record
 from fedrzo.privacy.privacy import Privacy, a_promise
 from fedrzo.problems.bilevel import Bilevel
@@ -69,8 +69,8 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
         local_steps: upper-level local steps per round; a number, or a function of the round.
         batch_size: samples per upper loss value, or `"full"`.
         lower: the method that solves the lower level: `LocalSGD`, `FedAC`, `LFD`, or `FedRZOnn` where there is no gradient.
-            By default full gradient steps: `LocalSGD`, or `FedAC` where the condition number is above 30 (not where the
-            problem has a `lower_descent` of its own, which is `LocalSGD`'s).
+            By default steps along full gradients, or along 16 drawn samples of a `Sampler`: `LocalSGD`, or `FedAC` if the
+            condition number is above 30 (not if the problem has a `lower_descent` of its own, which is `LocalSGD`'s).
         lower_rounds: rounds of the lower method per upper round (a number or a function of the round); by default the
             method's own plan.
         warm_start: start each lower solve from the last one's solutions instead of y0.
@@ -111,7 +111,7 @@ class FedRZObl(LowerClosing, AdjointSteps, FedRZO):
     def check(self, problem: WithLowerLoss) -> None:
         """Refuse combinations that cannot work, before anything starts."""
         super().check(problem)
-        check_solves(self.lower or LocalSGD(batch_size="full"), problem)
+        check_solves(self.lower or LocalSGD(batch_size=usual_batch(problem.lower_data)), problem)
         if self.closing and problem.lower_blackbox:
             raise InputError("closing: it takes a gradient, the lower loss is a black box; pass closing=False")
         if self.by_gradients and not self.closing:

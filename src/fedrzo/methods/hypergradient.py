@@ -117,6 +117,11 @@ class HypergradientMethod(Method):
         super().check(problem)
         if problem.lower_constrained:
             raise InputError(f"lower_constraint: {name} needs an unconstrained lower level; use fz.FedRZObl")
+        if problem.lower_weights is not None:
+            raise InputError(
+                f'weights: found "samples" with lower_data of its own; {name} averages both levels by the same weights: use '
+                '"uniform", or fz.FedRZObl'
+            )
         if problem.lower_blackbox:
             raise InputError(f"lower: {name} needs gradients, a black box has none; use fz.FedRZObl")
         for argument in ("batch_size", "anchor_batch_size", "first_batch_size"):

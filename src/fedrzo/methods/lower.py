@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrzo.errors import InputError
-from fedrzo.federation.client import Client, check_batch_size
+from fedrzo.federation.client import FULL, Client, check_batch_size
 from fedrzo.methods.base import Method, at, batch, checked, method, static
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, single_level
@@ -17,6 +17,7 @@ from fedrzo.problems.nonsmooth import Nonsmooth
 from fedrzo.support.fields import set_fields
 from fedrzo.support.numbers import Schedule, count, positive
 
+DRAWN = 16  # samples of a lower step, by default, if they are drawn
 ROUNDING = 1e-16  # relative: an error so small is rounding
 
 
@@ -165,6 +166,11 @@ def check_solves(method: Any, problem: WithLowerLoss) -> None:
         raise InputError(f"lower: {name} needs gradients, the lower loss is a black box; use fz.FedRZOnn, closing=False")
     if problem.lower_constrained and not method.handles_constraints:
         raise InputError(f"lower: {name} cannot project onto Y(x); use fz.LocalSGD, fz.FedAC or fz.LFD")
+
+
+def usual_batch(data: Any) -> int | str:
+    """Return the batch size of a lower level's steps if the user names none: all samples, or some if they are drawn."""
+    return FULL if data.stored else DRAWN
 
 
 def with_constants(method: Any, constants: StepConstants) -> Any:

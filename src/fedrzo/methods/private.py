@@ -88,6 +88,7 @@ def on_sphere(client: Client, keys: jax.Array, x: jax.Array, smoothing: Any) -> 
 
     def along(rows: jax.Array, key: jax.Array) -> jax.Array:
         v = directions.sphere(key, x.size, smoothing, x.dtype)
-        return record_by_record(client, lambda batch: client.level.pair(x, v, batch), rows) / (2 * smoothing)
+        found = record_by_record(client, lambda batch: client.level.pair(x, v, batch), rows)
+        return found.astype(x.dtype) / (2 * smoothing)
 
     return lambda rows: jax.lax.map(lambda key: along(rows, key), keys).T

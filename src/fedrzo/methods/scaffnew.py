@@ -105,16 +105,16 @@ class Scaffnew(Method):
         """Send the last average, let the clients step until heads, and average."""
         return State(federation.average(self.client_steps, state.x))  # heads: x_i,t+1 = mean of x_hat_j,t+1
 
-    def flips(self, common: jax.Array) -> jax.Array:
-        """Draw how many tosses it takes until heads; the same for all who share the key."""
-        return jax.random.geometric(jax.random.fold_in(common, COIN), self.p, dtype=jnp.int32)
+    def flips(self, common: jax.Array, dtype: Any = float) -> jax.Array:
+        """Draw the number of tosses until heads, in the precision of x; the same for all who share the key."""
+        return jax.random.geometric(jax.random.fold_in(common, COIN), jnp.asarray(self.p, dtype), dtype=jnp.int32)
 
     def client_steps(self, client: Client, key: jax.Array, memory: tuple, x: jax.Array) -> Reply:
         """Renew h_i by the average that has arrived, then local steps until the common coin shows heads."""
         x_hat, h = memory
         # h_i <- h_i + p/gamma (x_i - x_hat_i) of the last heads; at the start nothing was sent yet. On tails it is nought.
         h = jnp.where(client.own_round > 0, h + self.p / self.gamma * (x - x_hat), h)
-        steps = self.flips(client.common)
+        steps = self.flips(client.common, x.dtype)
 
         def local_step(t: Any, batch: Any, x: jax.Array) -> jax.Array:
             # x_hat_i = x_i - gamma (grad f_i(x_i) - h_i); on tails x_i = x_hat_i

@@ -23,10 +23,13 @@ from fedrzo.problems.captures import notice
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, check_scale, client_weights, flat_set, flat_start, set_family
 from fedrzo.problems.monitor import mean_loss
 from fedrzo.problems.questions import Questions
-from fedrzo.support.arguments import check_function, kind
+from fedrzo.support.arguments import check_function, check_tree, kind
 from fedrzo.support.columns import taken
-from fedrzo.support.pytrees import register, replaced
+from fedrzo.support.compiling import once
+from fedrzo.support.programs import keep_once
+from fedrzo.support.pytrees import in_parts, register, replaced
 
+ROWS = 6  # points that are projected at a time
 INSIDE = 1e-5  # distances below this count as inside a set: iterative projections are exact to 1e-6
 
 
@@ -74,14 +77,17 @@ class Problem(Questions):
         self.data = check_data(data, "data")
         self.layout, self.x0 = flat_start(x0, "x0")
         self.domain = None if domain is None else flat_set(domain, x0, "domain")
-        self.lower_domain = None if lower_domain is None else flat_set(lower_domain, x0, "lower_domain")
+        both = None if lower_domain is None else flat_set(lower_domain, x0, "lower_domain")
+        if both is not None and self.domain is not None:  # what lies below is a function of x too
+            both = flat_set(sets.Intersection(both, self.domain), np.zeros(self.layout.size), "lower_domain")
+        self.lower_domain = both
         if scale is not None:
             self.layout = dataclasses.replace(self.layout, scale=check_scale(scale, self.layout))
             self.x0 = self.layout.ravel(x0)
         self.sets = self.family(constraint, data.clients)
         self.weights = weights
         self.client_weights = client_weights(weights, data)
-        self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), test)
+        self.test = test if test is None else jax.tree.map(lambda leaf: check_numbers(leaf, "test"), check_tree(test, "test"))
         self.metrics = columns(metrics, "metrics")
         if self.metrics and test is None:
             raise InputError(f"metrics: found {len(self.metrics)}, but no test batch to compute them on; pass test=...")
@@ -129,9 +135,10 @@ class Problem(Questions):
     def precision(self) -> Iterator[None]:
         """Enter the context in which this problem computes: float64 if x0 is, or if there is a lower level.
 
-        There, an error of a black box is told in one line. Programs that were compiled with values which the problem's functions
-        do not find any more, such as a global that has changed, are not used again.
+        There, programs are cached on disk, and an error of a black box is told in one line. Programs that were compiled with
+        values which the problem's functions do not find any more, such as a global that has changed, are not used again.
         """
+        keep_once()
         notice(self.functions)
         quiet = forgiving() if self.hidden else contextlib.nullcontext()
         with telling(), quiet, jax.enable_x64(bool(self.dtype == np.float64 or jax.config.read("jax_enable_x64"))):
@@ -188,7 +195,8 @@ class Problem(Questions):
         """Project a flat x, or each row, onto what all clients' sets share; warn where a projection cannot be trusted."""
         if self.sets.free:
             return x
-        found, error, allowed = _intersection(self.sets, jnp.atleast_2d(x))
+        nearest = _nearest if isinstance(x, jax.core.Tracer) else _in_parts
+        found, error, allowed = nearest(self.sets, jnp.atleast_2d(x))
         sets.warn_of_error("constraint", error, allowed)
         return found.reshape(x.shape)
 
@@ -234,8 +242,7 @@ class Problem(Questions):
         return row | {"feasibility": self.worst_distance(point[0])} | self.on_test(*point) | self.violation(*point)
 
 
-@jax.jit
-def _intersection(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _nearest(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the projection of each point onto what clients' sets have in common, the error it may have, and what is allowed.
 
     A run cannot warn of the clients' own projections from within compiled code; where it starts and ends, they are asked.
@@ -247,3 +254,13 @@ def _intersection(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array,
         return y, jnp.maximum(error, family.doubt(x) * allowed), allowed
 
     return jax.vmap(one)(points)
+
+
+_intersection = once(_nearest)
+
+
+def _in_parts(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the same, some points at a time, by one program for any number of points."""
+    parts = [_intersection(family, part) for part in in_parts(np.asarray(points), ROWS)]
+    found, error, allowed = (jnp.asarray(np.concatenate(part)[: len(points)]) for part in zip(*parts, strict=True))
+    return found, error, allowed

@@ -11,14 +11,16 @@ from fedrzo import vi
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.base import INSIDE
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.courtesy import ask
 from fedrzo.problems.curvature import check_sign, lower_level
-from fedrzo.problems.inputs import Data, Loss, PyTree, check_data
+from fedrzo.problems.inputs import Data, Loss, PyTree, check_data, client_weights
 from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss, check_descent
 from fedrzo.problems.minimise import minimise, numeric_gradient
 from fedrzo.problems.monitor import mean_gradient, mean_loss
 from fedrzo.problems.questions import BY_SERVER, Stated
 from fedrzo.sets.multipliers import multipliers
 from fedrzo.support.arguments import check_function, checked_signature
+from fedrzo.support.compiling import if_quick, once
 from fedrzo.support.pytrees import replaced
 
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
@@ -42,7 +44,7 @@ class Bilevel(WithLowerLoss):
         smoothness: L, the Lipschitz constant of its gradient; likewise.
         lower_descent: optional, a faster `lower_descent(x, y, batch, stepsize, steps)` for so many gradient steps in y on one
             batch. Where y has no constraint, `LocalSGD(batch_size="full")` takes its local steps by it.
-        weights: `"uniform"` or `"samples"`, for both levels.
+        weights: `"uniform"`, or `"samples"`: each level by the number of samples that clients have of it.
         test: optional batch; `test_loss` is then monitored.
         metrics: optional, `{name: metric(x, y, test)}`.
         coupling: upper constraints that involve y, `coupling(x, y) -> numbers`, each of which is to be at most 0.
@@ -93,6 +95,8 @@ class Bilevel(WithLowerLoss):
             raise InputError(
                 f"lower_data: found {self.lower_data.clients} clients, data has {self.data.clients}; give one entry each"
             )
+        if weights == "samples" and self.lower_data is not self.data:
+            self.lower_weights = client_weights(weights, self.lower_data, "lower_data")
         self._set_lower(y0, lower_constraint, modulus, smoothness)
         self._set_coupling(coupling, penalty)
 
@@ -111,6 +115,8 @@ class Bilevel(WithLowerLoss):
         """Return this problem with the data and the sets of some clients alone."""
         part = super().part(clients)
         part.lower_data = part.data if self.lower_data is self.data else self.lower_data.part(clients)
+        if self.lower_weights is not None:
+            part.lower_weights = np.asarray(self.lower_weights)[list(clients)]
         return part
 
     def lower_level(self, points: jax.Array) -> LowerLevel:
@@ -163,7 +169,7 @@ class Bilevel(WithLowerLoss):
 
     def check_curvature(self) -> None:
         """Refuse a lower loss that bends the wrong way at x0."""
-        check_sign(self)
+        ask(lambda: check_sign(self))
 
     def without_constants(self) -> Self:
         """Return this problem as if the user had not given the lower level's mu and L."""
@@ -198,18 +204,18 @@ class Bilevel(WithLowerLoss):
         return replaced(self, y0=y)
 
 
-@jax.jit
+@if_quick
 def _solve_lower(problem: Bilevel, points: jax.Array) -> jax.Array:
     return jax.vmap(problem.solve_lower)(points)
 
 
-@jax.jit
+@once
 def _multipliers(problem: Bilevel, x: jax.Array) -> dict[str, jax.Array] | None:
     level, y = problem.lower_level(x), problem.solve_lower(x)
     return multipliers(problem.lower_set_at(problem.into_domain(x)), y, mean_gradient(level, y))
 
 
-@jax.jit
+@once
 def _nearest_below(problem: Bilevel, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return y0 projected onto Y(x), and by how much that still breaks a constraint."""
     level = problem.lower_level(x)

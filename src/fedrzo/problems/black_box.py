@@ -36,11 +36,12 @@ class Blackbox:
 
     is_blackbox = True
 
-    def __init__(self, fn: Callable[..., Any], vectorized: bool) -> None:
+    def __init__(self, fn: Callable[..., Any], vectorized: bool, mean: bool = False) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.name = getattr(fn, "__name__", "fn")  # how the user calls the function
         self.vectorized = vectorized  # whether one call receives all points
+        self.mean = mean  # whether the user states that `fn` returns the mean over its batch
         self.logged = False  # whether an error has been written to this process's log
         self.calls = 0  # how often `fn` was called in this process: by steps, by monitoring, by what looks at a problem before
 
@@ -49,6 +50,12 @@ class Blackbox:
         ask = jax.custom_jvp(self._loss)
         ask.defjvp(self._no_gradient)  # as numbers pass in words, JAX would else take it for a constant
         return ask(*arguments)
+
+    def ask(self, *arguments: Any) -> Any:
+        """Call the function once, and count the call."""
+        with COUNTING:
+            self.calls += 1
+        return self.fn(*arguments)
 
     def log(self, error: Exception) -> None:
         """Write the first error to standard error, where nobody else may see it."""
@@ -88,7 +95,7 @@ class Blackbox:
         return jax.lax.bitcast_convert_type(jax.pure_callback(host, answer, *words, vmap_method=method), dtype)
 
 
-def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
+def blackbox(fn: Callable[..., Any], vectorized: bool = False, mean: bool = False) -> Blackbox:
     """Make a loss out of a Python function on NumPy arrays; its gradient is never needed.
 
     This is the one place where compiled code calls back into Python. What shapes arrive, and how often: docs/black-boxes.md.
@@ -99,11 +106,13 @@ def blackbox(fn: Callable[..., Any], vectorized: bool = False) -> Blackbox:
         vectorized: if True, one call receives all points at once: every array has an extra leading axis of length P, and
             `fn` returns P numbers. It may spread them over a process pool. Whole batches of clients that differ in size come
             in one call for each size.
+        mean: if True, `fn` returns the mean over its batch. State it where a few values cannot show it, such as those of a 0-1
+            loss that is wrong about all samples near x0: `fz.solve` then draws small batches, and runs do not warn.
 
     Returns:
         A loss to be passed to a problem; its attribute `calls` counts the calls of `fn`.
     """
-    return Blackbox(check_function(fn, "blackbox"), vectorized)
+    return Blackbox(check_function(fn, "blackbox"), vectorized, mean)
 
 
 def is_blackbox(function: Any) -> bool:
@@ -209,10 +218,8 @@ class Host:
 
     def _value(self, leaves: list[np.ndarray], points: tuple[int, ...] = ()) -> np.ndarray:
         """Return what the function returns, as an array of the right size."""
-        with COUNTING:
-            self.box.calls += 1
         with jax.enable_x64(self.dtype == np.float64):
-            found = self.box.fn(*jax.tree.unflatten(self.treedef, leaves))
+            found = self.box.ask(*jax.tree.unflatten(self.treedef, leaves))
         name, wanted = self.box.name, f"it must return {f'{points[0]} numbers' if points else 'one number'}"
         if found is None:
             raise BlackboxError(f"blackbox: {name} returned None; {wanted}: is a `return` missing?")

@@ -143,7 +143,7 @@ class Walk:
 
     def _class(self, cls: type) -> bytes:
         """Look at a user's class: what its methods use, and its attributes."""
-        if origin(_file_of(cls)) != "user":
+        if origin(file_of(cls)) != "user":
             return _hash(cls.__qualname__) if self.code else b""
         members = [member for name, member in vars(cls).items() if not name.startswith("__") or callable(member)]
         return self.all(*members, *cls.__bases__)
@@ -174,7 +174,7 @@ class Walk:
     def _object(self, value: Any) -> bytes:
         """Look at an object's class and attributes; one of Python's own is known by its type alone, but for plain records."""
         cls = type(value)
-        if origin(_file_of(cls)) == "standard" and not isinstance(value, types.SimpleNamespace | Namespace):
+        if origin(file_of(cls)) == "standard" and not isinstance(value, types.SimpleNamespace | Namespace):
             return _hash(cls.__qualname__)
         slots = [name for base in cls.__mro__ for name in _slots(base) if hasattr(value, name)]
         held = dict(getattr(value, "__dict__", {})) | {name: getattr(value, name) for name in slots}
@@ -193,7 +193,7 @@ def names(code: types.CodeType) -> set[str]:
 
 def _named_in(module: types.ModuleType, named: list[str], seen: set[int]) -> list[Any]:
     """Return what a user's module holds under names that a function looks up, as in `settings.scale`."""
-    if origin(_file_of(module)) != "user":
+    if origin(file_of(module)) != "user":
         return []
     found = [vars(module)[name] for name in named if name in vars(module)]
     for inner in [value for value in found if isinstance(value, types.ModuleType) and id(value) not in seen]:
@@ -212,7 +212,7 @@ def origin(file: str | None) -> str:
     return "standard" if file.startswith((*STANDARD, "<frozen")) else "user"
 
 
-def _file_of(owner: Any) -> str | None:
+def file_of(owner: Any) -> str | None:
     """Return the file of a module or a class; a notebook and a prompt have none, but a name."""
     module = owner if isinstance(owner, types.ModuleType) else sys.modules.get(owner.__module__)
     found = getattr(module, "__file__", None)

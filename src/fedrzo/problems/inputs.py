@@ -13,7 +13,7 @@ from fedrzo.data.client_data import ClientData
 from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.black_box import telling
-from fedrzo.support.arguments import call_user, describe, kind
+from fedrzo.support.arguments import call_user, check_tree, describe, kind
 from fedrzo.support.pytrees import Layout, as_float
 
 PyTree = Any
@@ -61,7 +61,7 @@ def drawn(sampler: Sampler, key: jax.Array, client: Any) -> PyTree:
 
 def flat_start(start: PyTree, argument: str) -> tuple[Layout, np.ndarray]:
     """Return how a starting point lies in one flat vector, and that vector."""
-    for path, leaf in jax.tree_util.tree_flatten_with_path(start)[0]:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(check_tree(start, argument))[0]:
         if path and isinstance(path[-1], jax.tree_util.SequenceKey) and isinstance(leaf, float | int):
             raise InputError(
                 f"{argument}: found a list of numbers, which is read as that many separate numbers; pass np.array([...])"
@@ -118,14 +118,14 @@ def set_family(constraint: Any, example: PyTree, clients: int) -> sets.SetFamily
     return dataclasses.replace(family, public=np.broadcast_to(public, clients)) if any(public) else family
 
 
-def client_weights(weights: str, data: Data) -> np.ndarray:
-    """Return what each client counts in means."""
+def client_weights(weights: str, data: Data, argument: str = "data") -> np.ndarray:
+    """Return each client's weight in means over some data."""
     if weights == "uniform":
         return np.full(data.clients, 1.0 / data.clients)
     if weights == "samples" and isinstance(data, ClientData):
         return np.asarray(data.sizes) / np.sum(data.sizes)
     if weights == "samples":
-        raise InputError('weights: found "samples", but a Sampler has no sample counts; use "uniform"')
+        raise InputError(f'weights: found "samples", but {argument} is a Sampler, which has no sample counts; use "uniform"')
     raise InputError(f'weights: found {weights!r}; pass "uniform" or "samples"')
 
 

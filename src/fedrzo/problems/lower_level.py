@@ -93,7 +93,7 @@ class Hierarchical(Coupled):
         if self.lower_set_fn is None:
             return sets.Reals() if self.lower_set is None else self.lower_set
         call = "lower_constraint(x, xi)" if scenario else "lower_constraint(x)"
-        found = call_user(self.lower_set_fn, "lower_constraint", call, self.layout.unravel(self.defined(x)), *scenario)
+        found = call_user(self.lower_set_fn, "lower_constraint", call, self.defined(x), *scenario)
         return flat_set(found, self.lower_layout.unravel(np.zeros(self.lower_layout.size)), "lower_constraint")
 
     def into_domain(self, x: jax.Array) -> jax.Array:
@@ -104,6 +104,7 @@ class Hierarchical(Coupled):
 class WithLowerLoss(Hierarchical):
     """A problem whose lower level is itself the mean of the clients' losses: what a `LowerLevel` is made of."""
 
+    arrays = (*Hierarchical.arrays, "lower_weights")
     convexity: ClassVar[tuple[str, str]]  # the argument that is to bend upwards in y, and how that is called
     lower_fn: Loss
     lower_descent: Callable | None
@@ -122,7 +123,7 @@ class LowerLevel:
         self.copies = self.points.shape[0]
         self.nested = True
         self.whole = problem.lower_blackbox
-        self.client_weights = problem.client_weights
+        self.client_weights = problem.weights_in("lower")
         self.data = problem.lower_data.wide()
         self.sets = LowerSets(self)
         self.clients = problem.clients
@@ -132,7 +133,7 @@ class LowerLevel:
 
     def value(self, y: jax.Array, batch: PyTree) -> jax.Array:
         """Return the sum over the points of the lower loss of one batch."""
-        return jnp.sum(self.each(lambda x, y: self._loss(x, y, batch), y))
+        return jnp.sum(self.each(lambda x, y: self.loss(x, y, batch), y))
 
     def descend(self, y: jax.Array, batch: PyTree, stepsize: Any, steps: Any) -> jax.Array:
         """Take gradient steps of one length on one batch, each after a projection; by the problem's `lower_descent`, if any."""
@@ -143,7 +144,7 @@ class LowerLevel:
                 return self.problem.lower_layout.ravel(own(*self.problem.trees(x, y), batch, stepsize, steps))
             # `LocalSGD`'s own steps again, but in a loop for each point: in one loop for both they take half as long again.
             # What all clients begin with is projected before any loop, once for all of them.
-            project, gradient = self.problem.lower_set_at(x).project, jax.grad(lambda y: self._loss(x, y, batch))
+            project, gradient = self.problem.lower_set_at(x).project, jax.grad(lambda y: self.loss(x, y, batch))
             y = y if self.sets.free else project(y)
             if isinstance(steps, int) and steps == 1:
                 return y - stepsize * gradient(y)
@@ -167,7 +168,8 @@ class LowerLevel:
             return jnp.stack([function(*point) for point in zip(self.points, self.split(y), strict=True)])
         return jax.vmap(function)(self.points, self.split(y))
 
-    def _loss(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:
+    def loss(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:
+        """Return the lower loss of one batch at one point."""
         return self.problem.lower_fn(*self.problem.trees(x, y), batch)
 
     def losses_at(self, points: jax.Array) -> Callable[[PyTree], jax.Array]:

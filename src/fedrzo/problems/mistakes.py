@@ -3,7 +3,8 @@
 `run` looks at a handful of samples and warns; `check` asks the same questions of more samples at more points.
 """
 
-import functools
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from fedrzo.errors import warn
 from fedrzo.federation.client import FULL
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.courtesy import ask
 from fedrzo.problems.inputs import SAMPLES, Data, drawn, some_samples
 from fedrzo.problems.questions import Stated
 from fedrzo.support.known import known
@@ -25,12 +27,18 @@ CLEAR = 0.05  # relative differences above this are worth a warning; a ratio of 
 NEAR = 0.01  # stands for the smoothing of a method that has none
 # What `run` looks at, from all over the list: samples with equal labels would hide that a loss mixes them up.
 CLIENTS = 2
-BLACKBOX = 1, 3  # it may be slow; of two samples, the median is the mean
+BLACKBOX = 1, 3  # it may be slow
+COPIES = 2  # of the last sample, in a black box's batch: of two samples, and of evenly spaced ones, the median is the mean
 NO_MEAN = "return the mean over the batch, not its median or maximum, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
 NO_MEAN_BLACKBOX = (
     'if it is meant to be no mean, such as a median, pass batch_size="full": it then gets all samples of a client; else return '
     "the mean over the batch, and look at shapes: (n, 1) and (n,) broadcast to (n, n)"
 )
+UNTOLD = (
+    "it is the same for each of the few samples that were tried, which cannot tell a mean over a batch from a median or a score; "
+    'pass batch_size="full", which needs no mean, or state the mean: fz.blackbox(fn, mean=True)'
+)
+STATE = "if it is the mean over its batch, state it, and smaller batches will do: fz.blackbox(fn, mean=True)"
 SWAPPED = (
     "its slope in y is the same for every x, so that x cannot move y; the upper loss comes first: are loss and lower swapped?"
 )
@@ -57,45 +65,50 @@ class Mistake(NamedTuple):
     is_sum: bool  # whether a sum stands where a mean is due
     together: float  # the loss of a batch, where it is farthest from the mean of its samples' losses
     mean: float  # that mean
+    told: bool = True  # whether values show it; where not, it is a doubt
 
     @property
     def apart(self) -> float:
-        """The difference, relative to the larger of the two."""
-        return abs(self.together - self.mean) / max(abs(self.together), abs(self.mean))
+        """The difference, relative to the larger of the two; infinite if it cannot be told."""
+        return abs(self.together - self.mean) / max(abs(self.together), abs(self.mean)) if self.told else math.inf
 
 
 def warn_of_mistakes(problem: Problem, method: Any) -> None:
     """Look at a few samples before the first round, and warn of what is most likely not meant; nothing is charged."""
     data = problem.data
-    if not data.stored and known(problem, "ignores its key", functools.partial(ignores_key, data)):
+
+    def asked(question: Any, find: Callable[..., Any], *arguments: Any) -> Any:
+        return ask(lambda: known(problem, question, lambda: find(*arguments)))
+
+    if not data.stored and asked("ignores its key", ignores_key, data):
         warn(f"Sampler: {IGNORED}")
     for level in problem.stated:
-        if known(problem, ("redrawn", level.argument), functools.partial(redrawn, level)):
+        if asked(("redrawn", level.argument), redrawn, problem, level):
             warn(f"{level.argument}: {REDRAWN}")
             return  # whatever else is found would be found of one of its draws
     if not problem.takes_batches:
         return  # its loss gets one scenario at a time: there is nothing to take a mean of
-    if known(problem, "ignores x", functools.partial(ignores_x, problem)):
+    if asked("ignores x", ignores_x, problem):
         warn(f"loss: {UNUSED}")
-    if known(problem, "lower ignores x", functools.partial(lower_ignores_x, problem)):
+    if asked("lower ignores x", lower_ignores_x, problem):
         warn(f"lower: {SWAPPED}")
-    smoothing = float(getattr(method, "smoothing", NEAR))
+    smoothing = float(getattr(method, "smoothing", None) or NEAR)
     for level in problem.stated:
-        found = known(problem, (level.argument, smoothing), functools.partial(mistake, level, smoothing, problem.dtype))
+        found = asked((level.argument, smoothing), mistake, level, smoothing, problem.dtype)
         if found is not None and found.apart >= CLEAR:
             _warn_of_no_mean(level, found, method)
 
 
-def redrawn(level: Stated) -> bool:
-    """Tell whether a loss is another one each time it is traced."""
+def redrawn(problem: Problem, level: Stated) -> bool:
+    """Return whether a loss is another one each time it is traced."""
     if is_blackbox(level.loss):
         return False
-    samples = some_samples(level.data, 0, 1)
-    return differs_when_traced(level.loss, *level.trees(np.asarray(level.start)), samples)
+    batch = problem.alone(some_samples(level.data, 0, 1))
+    return differs_when_traced(level.loss, *level.trees(np.asarray(level.start)), batch)
 
 
 def differs_when_traced(function: Any, *arguments: Any) -> bool:
-    """Trace a function twice, and tell whether that gives two programs."""
+    """Return whether tracing a function twice gives two programs."""
     first, second = (jax.make_jaxpr(lambda *given: function(*given))(*arguments) for _ in range(2))  # two lambdas: JAX remembers
     if str(first) != str(second):
         return True
@@ -104,16 +117,42 @@ def differs_when_traced(function: Any, *arguments: Any) -> bool:
 
 
 def mistake(level: Stated, smoothing: float, dtype: np.dtype) -> Mistake | None:
+    """Return what is wrong with a loss as a mean over its batch; for a black box, also that it cannot be told."""
+    values, blackbox = _tried(level, smoothing, dtype), is_blackbox(level.loss)
+    if values is None:
+        return None
+    found = no_mean(values, 0.0, dtype, blackbox)
+    if found is None and blackbox and not _needs_no_doubt(level) and not tells(values, 0.0, dtype):
+        return Mistake(UNTOLD, False, False, float(values.together.flat[0]), float(values.together.flat[0]), told=False)
+    return found
+
+
+def doubt(level: Stated, smoothing: float, dtype: np.dtype) -> str | None:
+    """Return why the values of a black box do not show it to be a mean over its batch; None if they do, or it is stated."""
+    if not is_blackbox(level.loss) or _needs_no_doubt(level):
+        return None
+    values = _tried(level, smoothing, dtype)
+    if values is None:
+        return f"differs when it is asked twice; {STATE}"
+    if no_mean(values, 0.0, dtype, blackbox=True) is not None:
+        return "is no mean over a batch"
+    return None if tells(values, 0.0, dtype) else f"is the same for each of the few samples that were tried; {STATE}"
+
+
+def _needs_no_doubt(level: Stated) -> bool:
+    """Return whether a black box is stated to be a mean, or only ever gets copies of one sample."""
+    return getattr(level.loss, "mean", False) or (level.data.stored and level.data.longest == 1)
+
+
+def _tried(level: Stated, smoothing: float, dtype: np.dtype) -> Values | None:
     """Ask at the start, at a point as far from it as the method asks, and at one that is farther."""
     direction = np.random.default_rng(0).normal(size=level.start.size)
     lengths = np.array([0.0, smoothing, FAR]) / np.linalg.norm(direction)
     places = (np.asarray(level.start) + lengths[:, None] * direction).astype(dtype)
     points = [level.trees(place) for place in places]
     if is_blackbox(level.loss):
-        values = _ask(level.loss, level.data, points[:2], *BLACKBOX)
-    else:
-        values = _ask(level.loss, level.data, points, CLIENTS, SAMPLES)
-    return None if values is None else no_mean(values, 0.0, dtype, is_blackbox(level.loss))
+        return _ask(level.loss, level.data, points[:2], *BLACKBOX)
+    return _ask(level.loss, level.data, points, CLIENTS, SAMPLES)
 
 
 def _warn_of_no_mean(level: Stated, found: Mistake, method: Any) -> None:
@@ -133,13 +172,19 @@ def _ask(function: Any, data: Data, points: list[tuple], clients: int, samples: 
     loss = jax.jit(function)
     singles, together = [], []
     chosen = np.unique(np.linspace(0, data.clients - 1, clients).astype(int))
+    if data.stored and clients == 1:
+        chosen = np.array([np.argmax(data.sizes)])
     if data.stored:  # a single sample is taken twice, as a larger batch would do
         samples = min(samples, max(2, int(np.asarray(data.sizes)[chosen].min())))
+    rows = np.array([*range(samples), *([samples - 1] * COPIES if is_blackbox(function) else [])])
     for i in chosen:
         batch = some_samples(data, int(i), samples)
         stacked, *fixed = (batch,) if data.fixed is None else batch
         each = [jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], stacked) for k in range(samples)]
-        singles.append([[loss(*point, (one, *fixed) if fixed else one) for point in points] for one in each])
+        alone = [[loss(*point, (one, *fixed) if fixed else one) for point in points] for one in each]
+        singles.append([alone[k] for k in rows])
+        some = jax.tree.map(lambda leaf: leaf[rows], stacked)
+        batch = (some, *fixed) if fixed else some
         together.append([loss(*point, batch) for point in points])
     values = Values(np.asarray(singles, np.float64), np.asarray(together, np.float64))
     if is_blackbox(function) and not np.array_equal(loss(*points[0], batch), together[-1][0], equal_nan=True):
@@ -227,6 +272,18 @@ def no_mean(values: Values, noise: float, dtype: Any, blackbox: bool) -> Mistake
         )
         return Mistake(text, False, False, *there)
     return None
+
+
+def tells(values: Values, noise: float, dtype: Any) -> bool:
+    """Return whether `no_mean` would have seen that a loss is the median of its samples' losses instead of their mean.
+
+    Where a client's samples cost alike, the mean is also their median, their maximum, and what most scores return.
+    """
+    singles = values.singles[np.isfinite(values.singles).all(axis=(1, 2))]
+    if not singles.size:
+        return False
+    means, medians = singles.mean(axis=1), np.median(singles, axis=1)
+    return _largest(means - medians) > ALIKE * _largest(means) + 100 * np.finfo(dtype).eps * _largest(means) + noise
 
 
 def _largest(values: np.ndarray) -> float:

@@ -53,7 +53,9 @@ class Questions:
     lower_constrained = False  # whether there are constraints on y
     lower_blackbox = False  # whether the lower loss has no gradients
     domain: Any = None  # a flat set outside of which the losses are not defined
-    lower_domain: Any = None  # likewise, for the lower level alone
+    lower_domain: Any = None  # likewise for the lower level, and within `domain`
+    client_weights: Any  # each client's weight in means
+    lower_weights: Any = None  # likewise in those of the lower level, if it has data of its own and sizes count
 
     hidden = False  # whether nobody may look at the clients' records: losses are not monitored
 
@@ -75,6 +77,10 @@ class Questions:
     def merit(self, row: Any) -> Any:
         """Return what a monitored row is judged by: its loss, and the penalty for the constraints that it breaks."""
         return row["loss"] + self.penalty * row["violation"] if self.coupled else row["loss"]
+
+    def weights_in(self, view: str) -> Any:
+        """Return the clients' weights in means of a view: `""`, or `"lower"` for the lower level."""
+        return self.client_weights if view == "" or self.lower_weights is None else self.lower_weights
 
     @property
     def bare(self) -> Self:
@@ -113,12 +119,18 @@ class Questions:
 
     def trees(self, *point: Any) -> tuple[PyTree, ...]:
         """Return flat vectors, x and y where there is one, as the pytrees that a user's functions get."""
-        point = (self.defined(point[0]), *point[1:])
-        return tuple(layout.unravel(flat) for layout, flat in zip(self.layouts.values(), point, strict=True))
+        x, *below = point
+        layouts = list(self.layouts.values())[1:]
+        return (self.defined(x), *(layout.unravel(flat) for layout, flat in zip(layouts, below, strict=True)))
 
-    def defined(self, x: jax.Array) -> jax.Array:
-        """Return the point at which functions of x are evaluated: its projection onto `domain`, if one is given."""
-        return x if self.domain is None else self.onto(self.domain, x)
+    def defined(self, x: jax.Array) -> PyTree:
+        """Return the point at which functions of x are evaluated: its projection onto `domain`, if one is given.
+
+        The projection is not converted to units of x and back, since rounding could move it out of the domain.
+        """
+        if self.domain is None:
+            return self.layout.unravel(x)
+        return self.layout.unravel_plain(self.domain.project(self.layout.plain(x)))
 
     @property
     def remark(self) -> str | None:
@@ -127,8 +139,9 @@ class Questions:
 
     @property
     def domains(self) -> tuple[Any, ...]:
-        """The sets that x has to keep to whoever asks, since the problem is not defined outside."""
-        return tuple(domain for domain in (self.domain, self.lower_domain) if domain is not None)
+        """The sets that x has to keep to whoever asks, since the problem is not defined outside; a lower one is within both."""
+        inner = self.domain if self.lower_domain is None else self.lower_domain
+        return () if inner is None else (inner,)
 
     def onto(self, domain: Any, x: jax.Array) -> jax.Array:
         """Project a flat x onto a set that is not in its units."""

@@ -16,6 +16,7 @@ import numpy as np
 from fedrzo.errors import FedrzoError, InputError
 from fedrzo.federation import directions
 from fedrzo.problems.base import Problem
+from fedrzo.problems.courtesy import ask
 from fedrzo.problems.inputs import SAMPLES, Data, some_samples
 from fedrzo.support.known import known
 
@@ -35,23 +36,36 @@ class Slopes(NamedTuple):
 def refuse_wrong_gradients(problem: Problem, smoothing: float) -> None:
     """Refuse a problem with a function whose gradients are not those of its values, near the start."""
     for argument, function, data in _functions(problem):
-        ask = functools.partial(compare, function, data, _start(problem), smoothing)
-        try:
-            found = known(problem, ("slopes", argument, smoothing), ask)
-        except FedrzoError:
-            raise
-        except Exception as error:  # whatever differentiating a user's function may lead to
-            said = " ".join(str(error).split())[:120]
-            raise InputError(
-                f'oracle: found "gradients", but differentiating {argument} fails with {type(error).__name__}: {said}; use '
-                'oracle="values"'
-            ) from error
+        _refuse_failing(argument, function, _start(problem), _samples(data))
+        compared = functools.partial(compare, function, data, _start(problem), smoothing)
+        found = ask(functools.partial(known, problem, ("slopes", argument, smoothing), compared))
+        if found is None:
+            continue
         if found.disagree:
             raise InputError(
                 f"{argument}: its gradients are not those of its values: near the start it changes by {found.values:.3g} along "
                 f"random directions of length {smoothing:g}, by its gradients {found.gradients:.3g} (root mean squares); it "
                 'jumps, or a gradient is stopped, replaced or not finite: use oracle="values"'
             )
+
+
+def _refuse_failing(argument: str, function: Callable[[Any, Any], Any], start: np.ndarray, batch: Any) -> None:
+    """Refuse a function that cannot be differentiated in its own precision; nothing is computed."""
+    try:
+        jax.eval_shape(jax.grad(function), start, batch)
+    except FedrzoError:
+        raise
+    except Exception as error:  # whatever differentiating a user's function may lead to
+        said = " ".join(str(error).split())[:120]
+        raise InputError(
+            f'oracle: found "gradients", but differentiating {argument} fails with {type(error).__name__}: {said}; use '
+            'oracle="values"'
+        ) from error
+
+
+def _samples(data: Data) -> Any:
+    """Return a few samples of the first client."""
+    return some_samples(data, 0, min(SAMPLES, int(np.asarray(data.sizes)[0])) if data.stored else 1)
 
 
 def _functions(problem: Problem) -> Iterator[tuple[str, Callable[[Any, Any], Any], Data]]:
@@ -89,13 +103,12 @@ def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, 
     With D a difference and G, G' what gradients at two places say of it, (D - G)(D - G') has the mean zero if they agree, and
     else the square of what they differ by, along each direction.
     """
-    samples = some_samples(data, 0, min(SAMPLES, int(np.asarray(data.sizes)[0])) if data.stored else 1)
     places = np.random.default_rng(0).uniform(-1, 1, (DIRECTIONS, 2))
 
     def wide(leaf: Any) -> Any:
         return np.asarray(leaf, np.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-    batch = jax.tree.map(wide, samples)
+    batch = jax.tree.map(wide, _samples(data))
 
     @jax.jit
     def ask(start: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:

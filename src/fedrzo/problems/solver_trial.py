@@ -11,7 +11,8 @@ from fedrzo.errors import InputError, warn
 from fedrzo.problems.inputs import PyTree
 from fedrzo.problems.loading import at_hand
 from fedrzo.problems.scenarios import measure
-from fedrzo.problems.two_stage import TwoStage, solve_once
+from fedrzo.problems.two_stage import TwoStage
+from fedrzo.support.compiling import once
 from fedrzo.vi.base import Solver, reached
 from fedrzo.vi.spectrum import Constants
 
@@ -36,18 +37,18 @@ def try_solver(problem: TwoStage, solver: Solver) -> None:
 def _try(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver: Any) -> None:
     """Refuse a solver that diverges, or stops far from its tolerance, at one x and for one scenario of a client."""
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
-        found = solve_once(problem, x, xi, solver, client)
-        mu = problem.constants_of(client).mu
-        finite = np.isfinite(found.residual)
-        if finite and reached(found.y, found.residual, mu, solver.tolerance):
+        steps, residual, there, near = map(np.asarray, _ended(problem, x, xi, solver, client))
+        finite = np.isfinite(residual)
+        if finite and there:
             return
-        if finite and reached(found.y, found.residual, mu, NEAR):
-            close = float(found.residual) / (float(mu) if mu > 0 else 1.0)
+        if finite and near:
+            mu = float(problem.constants_of(client).mu)
+            close = float(residual) / (mu if mu > 0 else 1.0)
             warn(f"solver: {solver!r} comes within {close:.1g} of y at x0, no closer; tolerance={3 * close:.1g} saves steps")
             return
         raise InputError(
-            f"solver: {solver!r} stopped after {int(found.steps)} steps at x0 with residual "
-            f"{float(found.residual):.3g}, short of its tolerance; {_advice(problem, client, solver)}"
+            f"solver: {solver!r} stopped after {int(steps)} steps at x0 with residual "
+            f"{float(residual):.3g}, short of its tolerance; {_advice(problem, client, solver)}"
         )
     lengths, size = map(np.asarray, _lengths(problem, x, xi, client, solver))
     early, late = lengths[STEPS // 4 : STEPS // 2].mean(), lengths[-STEPS // 4 :].mean()
@@ -57,6 +58,14 @@ def _try(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver: Any) 
             f"solver: {solver!r} does not converge at x0: its steps went from length {early:.3g} to {late:.3g}; "
             f"{_advice(problem, client, solver)}"
         )
+
+
+@once
+def _ended(problem: TwoStage, x: jax.Array, xi: PyTree, solver: Any, client: Any) -> tuple[jax.Array, ...]:
+    """Return the steps and the residual at the end of a solve, and whether its tolerance, and a rough one, were reached."""
+    found, mu = problem.solve(x, xi, solver, client=client), problem.constants_of(client).mu
+    ends = (reached(found.y, found.residual, mu, tolerance) for tolerance in (solver.tolerance, NEAR))
+    return found.steps, found.residual, *ends
 
 
 class Left(NamedTuple):
@@ -89,7 +98,7 @@ def _left_after(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver
     if type(solver).plan is Solver.plan and getattr(solver, "tolerance", None) is None:
         return Left(0.0, 0.0)  # a solver of the user's own, of whose steps nothing is known
     if getattr(solver, "steps", None) is None and getattr(solver, "tolerance", None) is not None:
-        return Left(float(solve_once(problem, x, xi, solver, client).residual) / here.mu, 0.0)
+        return Left(float(_ended(problem, x, xi, solver, client)[1]) / here.mu, 0.0)
     alpha, steps = solver.plan(*map(float, problem.constants_of(client)), k)
     lengths = np.maximum(np.asarray(_lengths(problem, x, xi, client, solver)[0]), np.finfo(float).tiny)
     next_step = lengths[min(steps, STEPS - 1)]
@@ -99,7 +108,7 @@ def _left_after(problem: TwoStage, x: jax.Array, xi: PyTree, client: int, solver
     return Left((1 + alpha * here.L) / (alpha * here.mu) * next_step, float(next_step / lengths[0]))
 
 
-@jax.jit
+@once
 def _lengths(problem: TwoStage, x: jax.Array, xi: PyTree, client: Any, solver: Solver) -> tuple[jax.Array, jax.Array]:
     """Return the lengths of a method's steps, and the norm of where they lead."""
     lower_set = problem.lower_set_at(x, xi)

@@ -8,10 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import InputError, warn
-from fedrzo.federation.estimators import measure_noise
+from fedrzo.federation.estimators import Noise, measure_noise
 from fedrzo.problems.base import INSIDE, Problem
+from fedrzo.problems.black_box import is_blackbox
+from fedrzo.problems.courtesy import ask
+from fedrzo.problems.inputs import one_sample, some_samples
 from fedrzo.problems.loading import at_hand
 from fedrzo.support.arguments import call_user, describe
+from fedrzo.support.compiling import once
 from fedrzo.support.known import known
 from fedrzo.support.pytrees import as_float
 
@@ -37,7 +41,7 @@ def feasible_start(problem: Problem) -> Problem:
     if problem.sets.free:
         return problem.inside_lower()
     x0 = problem.x0
-    known(problem, "sets in common", lambda: problem.sets.refuse_empty(x0))
+    ask(lambda: known(problem, "sets in common", lambda: problem.sets.refuse_empty(x0)))
     near, apart = (INSIDE * (1 + float(np.linalg.norm(point))) for point in (x0, problem.layout.plain(x0)))
     distance, left = known(problem, "x0 outside", lambda: tuple(map(float, _outside(problem, jnp.asarray(x0)))))
     outside = distance > apart  # which has no units, as what is left has
@@ -55,7 +59,7 @@ def feasible_start(problem: Problem) -> Problem:
     return problem.inside_lower()
 
 
-@jax.jit
+@once
 def _outside(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return how far x is from a client's set, and by how much it breaks a constraint of one."""
     return problem.worst_distance(x), problem.sets.worst_violation(x)
@@ -65,11 +69,29 @@ def check_start(problem: Problem, method: Any) -> None:
     """Try the loss at x0 on a sample of the first client, and see whether the method's estimates can be trusted."""
     _check_labels(problem)
     value = problem.try_losses()
+    _try_batches(problem, method)
     _check_test(problem, *problem.stated[0].trees(problem.start))
     smoothing = getattr(method, "smoothing", None)
     by_values = not getattr(method, "by_gradients", False)
     if smoothing is not None and by_values and problem.dtype == np.float32:
-        _warn_of_rounding(problem, float(smoothing), value)
+        ask(lambda: _warn_of_rounding(problem, float(smoothing), value))
+
+
+def _try_batches(problem: Problem, method: Any) -> None:
+    """Trace the losses for the batches of a run: of a step, and whole ones where all clients' are alike."""
+    for level in problem.stated if problem.takes_batches else ():
+        if is_blackbox(level.loss):
+            continue
+        part = method if level.argument == "loss" else getattr(method, "lower", None)
+        sizes = {getattr(part, "batch_size", None), level.data.equal_size if level.data.stored else None}
+        single = one_sample(level.data)
+        for size in sorted(size for size in sizes if isinstance(size, int) and size > 1):
+            batch = single if level.data.fixed is None else single[0]
+            batch = jax.tree.map(lambda leaf, size=size: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), batch)
+            given = batch if level.data.fixed is None else (batch, single[1])
+            trees = level.trees(jnp.asarray(level.start, problem.dtype))
+            call = f"{level.argument}({'x, y' if len(trees) == 2 else 'x'}, batch)"
+            call_user(functools.partial(jax.eval_shape, level.loss), level.argument, call, *trees, given)
 
 
 def _check_labels(problem: Problem) -> None:
@@ -101,8 +123,13 @@ def _check_test(problem: Problem, *point: Any) -> None:
 
 
 def _warn_of_rounding(problem: Problem, smoothing: float, value: float) -> None:
-    """Tell the user when f(x+v) - f(x-v) is mostly rounding in this precision."""
-    noise = known(problem, ("noise", smoothing), lambda: measure_noise(at_hand(problem), np.asarray(problem.x0), smoothing))
+    """Warn if f(x+v) - f(x-v) is mostly rounding in this precision."""
+
+    def measured() -> Noise:
+        batch = jax.tree.map(np.asarray, some_samples(at_hand(problem).data, 0, 1))
+        return measure_noise(at_hand(problem), batch, np.asarray(problem.x0), smoothing)
+
+    noise = known(problem, ("noise", smoothing), measured)
     if noise.rounding >= noise.statistical:
         warn(
             f"smoothing: at {smoothing:g} the rounding noise of a gradient estimate ({noise.rounding:.3g}) exceeds its "

@@ -125,10 +125,16 @@ class TwoStage(WithClientConstants):
         self, x: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None
     ) -> tuple[jax.Array, vi.Solution]:
         """Return the gradient in x of loss(x, y(x, xi), xi), and y(x, xi), for each scenario of a batch."""
+        return self.with_gradients(x, batch, solver, k, client)[1:]
 
-        def one(xi: PyTree) -> tuple[jax.Array, vi.Solution]:
+    def with_gradients(
+        self, x: jax.Array, batch: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None
+    ) -> tuple[jax.Array, jax.Array, vi.Solution]:
+        """Return loss(x, y(x, xi), xi), its gradient in x, and y(x, xi), for each scenario of a batch."""
+
+        def one(xi: PyTree) -> tuple[jax.Array, jax.Array, vi.Solution]:
             found = self.solve(x, xi, solver, k, client)
-            return self.gradient(x, found.y, xi, 1 / self.constants_of(client).L), found
+            return self.value(x, found.y, xi), self.gradient(x, found.y, xi, 1 / self.constants_of(client).L), found
 
         return jax.vmap(one, (self.scenario_axis,))(batch)
 

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.problems.courtesy import ask
 from fedrzo.results.result import Result
 from fedrzo.running.health import broken, end_losses, far_outside, inaccurate_end, not_convex, worse_end
 from fedrzo.running.job import Job
@@ -41,8 +42,8 @@ def _doubts(job: Job, i: int, x: np.ndarray) -> list[str]:
     method, history, session = job.case.methods[i], job.histories[i], job.session
     inaccurate = inaccurate_end(method, history)
     if inaccurate is not None and job.single:
-        inaccurate = not_convex(method, session) or inaccurate
+        inaccurate = ask(lambda: not_convex(method, session)) or inaccurate
     found = [far_outside(method, history, job.case.problem.layout.scale), inaccurate, broken(history)]
     if job.single and session.data_at_hand and session.round > 0:
-        found.append(method.doubt(session.problem, x, session.round))
+        found.append(ask(lambda: method.doubt(session.problem, x, session.round)))
     return [text for text in found if text is not None]

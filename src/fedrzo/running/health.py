@@ -103,14 +103,16 @@ def not_convex(method: Method, session: Session) -> str | None:
     problem: Any = session.problem
     if not session.data_at_hand or problem.lower_solved_by != BY_SERVER or problem.lower_blackbox:
         return None
-    return bends_wrongly(problem, np.asarray(session.progress()[0].x_good, float), float(getattr(method, "smoothing", NEARBY)))
+    return bends_wrongly(
+        problem, np.asarray(session.progress()[0].x_good, float), float(getattr(method, "smoothing", None) or NEARBY)
+    )
 
 
 def _hole(method: Method, session: Session, record: Progress) -> str | None:
     """Say that the loss is not finite as near to the last good x as a method asks for it; None where it is, as far as seen."""
     if not session.data_at_hand:
         return None
-    smoothing = float(getattr(method, "smoothing", NEARBY))
+    smoothing = float(getattr(method, "smoothing", None) or NEARBY)
     around = points_around(np.asarray(record.x_good), smoothing, DIRECTIONS)
     bad = int(np.sum(~np.isfinite(losses_at(session.problem, around))))
     if not bad:

@@ -16,6 +16,7 @@ from fedrzo.engines.base import Engine
 from fedrzo.errors import InputError, nearest, warn
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
+from fedrzo.problems.courtesy import ask
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.loading import loaded, loads
 from fedrzo.problems.mistakes import warn_of_mistakes
@@ -157,7 +158,7 @@ def _run(
     case.choose_rows(None if stored is None else stored.identity)
     shown = is_wanted(progress)
     warn_of_idle_gpu()
-    warn_of_long_steps(case.methods, case.problem, case.rounds)
+    ask(lambda: warn_of_long_steps(case.methods, case.problem, case.rounds))
     watch = case.stop.begin(case, engine) if isinstance(case.stop, StopRule) else None
     began = time.perf_counter()
     with saying("stopped before the first round; nothing was kept: call it again"), case.problem.precision():

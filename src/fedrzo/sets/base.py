@@ -67,7 +67,7 @@ class Set(Pytree):
         y, error = self._nearest(x) if near is None else self._nearest(x, self._vector(near))
         if not has_tracer((x, error)) and error > 0:
             warn_of_error(self._called or type(self).__name__, error, promise(x, y))
-        return y
+        return y.astype(x.dtype)
 
     def violation(self, x: Any) -> Array:
         """Return the largest amount by which `x` breaks a constraint; zero inside, up to rounding."""

@@ -104,8 +104,10 @@ class Intersection(Set):
         self._refuse_empty(self._length(), "Intersection")
 
     def _refuse_empty(self, n: int | None, argument: str) -> None:
+        if n is None:
+            return
         try:
-            self.check(n or 0, argument)
+            self.check(n, argument)
         except InputError:  # said when x is known: a member mirrors a pytree, or does not fit
             return
         refuse_empty(self.sets, n, f"{argument}: found sets that have no point in common; correct their numbers")

@@ -86,7 +86,7 @@ class Many(Linear):
     group: Set
 
     def _parts(self) -> tuple[Set, ...]:
-        return tuple(tightest(part) if isinstance(part, Box) else Many(part) for part in self.group._parts())
+        return tuple(tightest(part) if isinstance(part, Box) else many(part) for part in self.group._parts())
 
     def _row_count(self, n: int) -> int | None:
         own = jax.tree.map(lambda leaf: leaf[0], self.group)._row_count(n)
@@ -95,6 +95,11 @@ class Many(Linear):
     def _rows(self, n: int, dtype: Any) -> Rows:
         rows = jax.vmap(lambda one: Rows(*map(jnp.asarray, one._rows(n, dtype))))(self.group)
         return Rows(*(part.reshape(-1, *part.shape[2:]) for part in rows))
+
+
+def many(group: Set) -> Set:
+    """Return the intersection of sets whose numbers are stacked; sets without numbers are all the same."""
+    return Many(group) if jax.tree.leaves(group) else group
 
 
 def nearest_common(members: Iterable[Set], x: Array, near: Array | None = None) -> tuple[Array, Array] | None:
@@ -162,7 +167,7 @@ def _block_by_block(
 ) -> tuple[Array, Array] | None:  # fmt: skip
     found = []
     for b, (v, hint) in enumerate(zip(split(x, sizes), _hints(near, sizes), strict=True)):
-        members = [part.sets[b] if isinstance(part, Blocks) else Many(part.group.sets[b]) for part in parts]
+        members = [part.sets[b] if isinstance(part, Blocks) else many(part.group.sets[b]) for part in parts]
         found.append(nearest_common(members, v, hint))
     if None in found:
         return None

@@ -1,5 +1,6 @@
 """One set per client, kinds may differ: stacked, so that a traced client index picks its set."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +11,10 @@ import numpy as np
 from jax import Array, lax
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Pytree, Rows, Set, has_tracer, is_set, promise
+from fedrzo.sets.base import Pytree, Rows, Set, has_tracer, is_set, promise, to_float
 from fedrzo.sets.basic import Ball, Box, Reals
 from fedrzo.sets.combined import Intersection, Product
-from fedrzo.sets.common import Blocks, Many, nearest_common, tightest
+from fedrzo.sets.common import Blocks, many, nearest_common, tightest
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.empty import refuse_empty
 from fedrzo.sets.polyhedral import Given, Halfspace, Linear
@@ -99,6 +100,15 @@ class SetFamily(Pytree):
             found += [jax.tree.map(lambda leaf, j=j: leaf[j], group) for j in range(count)]
         return found
 
+    def bounds(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lowest and the highest value that the boxes among these sets allow each of n entries, or infinities."""
+        low, high = np.full(n, -np.inf), np.full(n, np.inf)
+        for part, place in itertools.chain.from_iterable(member._placed(0, n) for member in self.members()):
+            if isinstance(part, Box):
+                low[place] = np.maximum(low[place], part.lo)
+                high[place] = np.minimum(high[place], part.hi)
+        return low, high
+
     def nearest(self, x: Array) -> tuple[Array, Array]:
         """Return the projection of `x` onto the intersection of all clients' sets, and a bound of its error.
 
@@ -106,7 +116,7 @@ class SetFamily(Pytree):
         """
         if self.identical:
             return self.groups[0]._nearest(x)
-        found = nearest_common((Many(group) for group in self.groups if not isinstance(group, Reals)), x)
+        found = nearest_common((many(group) for group in self.groups if not isinstance(group, Reals)), x)
         return alternate(self, len(self.place), x) if found is None else found
 
     def refuse_empty(self, x: np.ndarray) -> None:
@@ -125,28 +135,34 @@ class SetFamily(Pytree):
             return jnp.zeros((), x.dtype)
 
         def one(i: Array) -> Array:
-            y, error = self._pick(i, lambda member: member._nearest(x))
+            y, error = self._pick(i, x, lambda member: member._nearest(x))
             return jnp.where(error > 0, error / promise(x, y), 0)
 
         return jnp.max(lax.map(one, jnp.arange(1 if self.identical else len(self.place))))
 
     def project(self, i: Any, x: Any, near: Any = None) -> Array:
         """Return the projection of `x` onto the set of client `i`; see `Set.project`."""
-        return self._pick(i, lambda member: member.project(x, near))
+        return self._pick(i, x, lambda member: member.project(x, near))
 
     def violation(self, i: Any, x: Any) -> Array:
         """Return by how much `x` breaks the constraints of client `i`."""
-        return self._pick(i, lambda member: member.violation(x))
+        return self._pick(i, x, lambda member: member.violation(x))
 
     def distance(self, i: Any, x: Any) -> Array:
         """Return the distance from `x` to the set of client `i`."""
-        return self._pick(i, lambda member: member.distance(x))
+        return self._pick(i, x, lambda member: member.distance(x))
 
-    def _pick(self, i: Any, act: Callable[[Set], Any]) -> Any:
+    def _pick(self, i: Any, x: Any, act: Callable[[Set], Any]) -> Any:
+        """Return what the set of client `i` answers at x, in the precision of x, whatever that of its numbers."""
+        dtype = to_float(x).dtype
+
+        def answer(member: Set) -> Any:
+            return jax.tree.map(lambda leaf: leaf.astype(dtype), act(member))
+
         if self.identical:
-            return act(self.groups[0])
+            return answer(self.groups[0])
         place = jnp.asarray(self.place)[i]
-        acts = [lambda group=group: act(jax.tree.map(lambda leaf: jnp.asarray(leaf)[place], group)) for group in self.groups]
+        acts = [lambda group=group: answer(jax.tree.map(lambda leaf: jnp.asarray(leaf)[place], group)) for group in self.groups]
         return acts[0]() if len(acts) == 1 else lax.switch(jnp.asarray(self.kind)[i], acts)
 
 
@@ -181,7 +197,8 @@ def _in_units(member: Set, units: np.ndarray) -> Set:
     if isinstance(member, Reals):
         return member
     if isinstance(member, Box):
-        return Box(member.lo / units, member.hi / units)
+        each = units[0] if np.ptp(units) == 0 else units  # a number stays a number, for which programs are compiled already
+        return Box(member.lo / each, member.hi / each)
     if isinstance(member, Halfspace):
         return Halfspace(member.a * units, member.b)
     if isinstance(member, Intersection):

@@ -38,6 +38,7 @@ def project_rows(rows: Rows, x: Array, near: Array | None = None) -> Array:
     E, f = _idle_rows_out(*unit_rows(rows.E, rows.f), says_nothing=0)
     held = least_multipliers(E)
     y = x - E.T @ held(E @ x - f)
+    y = y - E.T @ held(E @ y - f)  # the large multipliers of nearly parallel rows have lost digits
     if A.shape[0] > 0:
         # A slack that is only the rounding of its terms is none: a point on the boundary stays there.
         slack, size = b - A @ y, jnp.abs(b) + jnp.abs(A) @ jnp.abs(y)

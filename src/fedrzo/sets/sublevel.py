@@ -1,5 +1,6 @@
 """Sets given by smooth convex inequalities, and the projection onto them by Newton steps."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -50,7 +51,8 @@ class Sublevel(Set):
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError` unless the function takes `n` entries and returns real numbers."""
         call = f"g(x{', ...' if self.parameters else ''})"
-        found = call_user(lambda x: jax.eval_shape(self._values, x), "Sublevel: g", call, jnp.zeros(n), wrap=True)
+        flat = jnp.zeros(n) if self.units is None else jnp.zeros(n) * self.units
+        found = call_user(functools.partial(jax.eval_shape, self.g), "Sublevel: g", call, flat, *self.parameters, wrap=True)
         if not jax.tree_util.all_leaves([found]) or not jnp.issubdtype(found.dtype, jnp.floating):
             raise InputError(
                 f"{argument}: Sublevel has g that returns {describe(found)}; return numbers that are to be at most 0"
@@ -58,7 +60,8 @@ class Sublevel(Set):
 
     def _values(self, x: Array) -> Array:
         flat = x if self.units is None else x * jnp.asarray(self.units, x.dtype)
-        return jnp.ravel(self.g(flat, *(jnp.asarray(p, x.dtype) for p in self.parameters)))
+        values = self.g(flat, *(jnp.asarray(p, x.dtype) for p in self.parameters))
+        return jnp.ravel(values).astype(x.dtype)  # constants of the user's may be of a wider type
 
     def _violation(self, x: Array) -> Array:
         """Return the largest value above zero over its slope, which is about the distance."""

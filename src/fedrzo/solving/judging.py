@@ -9,7 +9,9 @@ import numpy as np
 
 from fedrzo.problems.base import Problem
 from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.support.compiling import if_quick, once
 from fedrzo.support.known import known
+from fedrzo.support.pytrees import in_parts
 
 LANES = 6  # runs side by side in a stage
 FIRST = 0.3  # the first step, in units of the Moreau parameter
@@ -66,12 +68,11 @@ def looks(problem: Problem, points: np.ndarray) -> Look:
 
 def on_all(problem: Problem, points: np.ndarray) -> Look:
     """Look at each row by all scenarios; at a few rows at a time, by one program."""
-    padded = np.concatenate([points, np.repeat(points[-1:], -len(points) % LANES, axis=0)])
-    found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in np.split(padded, len(padded) // LANES)]
+    found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in in_parts(points, LANES)]
     return Look(*np.concatenate(found, axis=1)[:, : len(points)])
 
 
-@jax.jit
+@if_quick
 def _look(problem: Problem, points: jax.Array) -> jax.Array:
     rows = jax.vmap(problem.evaluate)(points)
     loss = rows["loss"]
@@ -89,7 +90,7 @@ def judged(problem: Problem, ends: list[Any], instead: np.ndarray) -> tuple[np.n
     return np.where(there & np.isfinite(seen.merits), seen.merits, np.inf), seen.broken, feasible
 
 
-@jax.jit  # so that it is compiled once
+@once
 def distance(problem: Problem, x: jax.Array) -> jax.Array:
     """Return how far x is outside of a client's set."""
     return problem.worst_distance(x)

@@ -9,10 +9,12 @@ import numpy as np
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL
 from fedrzo.federation.protocol import Cost
-from fedrzo.methods import METHODS, LocalSGD
+from fedrzo.methods import METHODS, LocalSGD, QuasiNewton
+from fedrzo.methods.descent import TRIALS
 from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import counting
+from fedrzo.problems.mistakes import doubt
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.solving.judging import LANES, judged_on, looks
 
@@ -23,9 +25,13 @@ PROBES = 8  # directions that a loss is probed along
 WIDENINGS = 12  # how often the first smoothing is made larger, where the loss does not change within it
 LOOKED_AT = 256  # entries of x, at most, whose units are looked for
 SWEEPS = 6  # over them
+PART = 0.2  # unit of an entry in a box, as a fraction of the box's width
+WIDEST = 1e4  # widest box that gives a unit, relative to 1 + |x0|: wider ones are stated for safety and say nothing of x
 APART = 100.0  # between what the loss changes by along two entries: from then on their units differ
 ROUNDS, FEWEST = 64, 4  # of the first stage; how few at least, where each solves for a lot
 WORK, STAGE = 1e5, 2e6  # unknowns of lower levels that a round, and the first stage, solve for at most, if that can be
+SOLVING = 500  # work of an iterative lower solve, per unknown
+AT_ONCE = 1e8  # numbers that a look of `QuasiNewton` works on at most: samples by entries of x by points
 WHOLE = 64  # samples of a client that are all used in every step; of more, some are drawn
 DRAWN = 16
 
@@ -50,6 +56,7 @@ class Setup(NamedTuple):
     scales: Scales
     cost: Cost  # of finding this out
     caveat: str  # what could not be done
+    remark: str = ""  # why steps take all samples of a client; empty if small batches will do, or samples are few
 
 
 def seed_of(key: int, *path: int) -> int:
@@ -57,8 +64,8 @@ def seed_of(key: int, *path: int) -> int:
     return int(np.random.SeedSequence([key, *path]).generate_state(1)[0])
 
 
-def prepare(problem: Problem, key: int) -> Setup:
-    """Choose what to solve a problem by; it starts inside its sets."""
+def prepare(problem: Problem, key: int, lanes: bool = False) -> Setup:
+    """Choose what to solve a problem by, a FedRZO method if `lanes`; it starts inside its sets."""
     below: dict[str, Any] = {}
     if problem.lower_solved_by == BY_SERVER:
         if problem.lower_blackbox:
@@ -76,18 +83,24 @@ def prepare(problem: Problem, key: int) -> Setup:
     found = scales(problem, seed)
     smoothing = found.smoothing
     oracle = GRADIENTS if differentiable(problem, smoothing) else VALUES
-    usual: Any = METHODS[problem.usual]
-    method = usual(
-        stepsize=smoothing, smoothing=smoothing, batch_size=batch_for(problem), oracle=oracle, moreau=smoothing,
-        **below,
-    )  # fmt: skip
+    batch, remark = batch_for(problem), ""
+    method: Any
+    if oracle == GRADIENTS and not lanes and all_at_once(problem):
+        method = QuasiNewton(stepsize=smoothing, moreau=smoothing / found.slope)
+    else:
+        if batch != FULL and (remark := whole_batches(problem, smoothing)):
+            batch = FULL
+        method = METHODS[problem.usual](
+            stepsize=smoothing, smoothing=smoothing, batch_size=batch, oracle=oracle, moreau=smoothing,
+            **below,
+        )  # type: ignore[call-arg]  # fmt: skip
     method.check(problem)
     with counting() as spent:
         method = method.prepare(problem)
     cost = Cost(
         evaluations=(sought + times + found.looks) * judged_on(problem), gradients=sum(spent) + problem.measured_gradients
     )
-    return Setup(problem, method, found, cost, caveat)
+    return Setup(problem, method, found, cost, caveat, remark)
 
 
 def first_rounds(setup: Setup) -> int:
@@ -97,6 +110,25 @@ def first_rounds(setup: Setup) -> int:
         return ROUNDS
     scenarios = problem.data.samples if batch == FULL else problem.clients * batch
     return max(FEWEST, int(min(ROUNDS, STAGE / (LANES * scenarios * problem.layouts["y0"].size))))
+
+
+def all_at_once(problem: Problem) -> bool:
+    """Return whether `QuasiNewton` solves a problem, at a cost that a round can bear: the gradients over all data."""
+    try:
+        QuasiNewton(1.0).check(problem)
+    except InputError:
+        return False
+    return work_of(problem) * TRIALS <= AT_ONCE
+
+
+def work_of(problem: Problem) -> float:
+    """Return how many numbers one evaluation of a loss and of its derivatives works on, over all data."""
+    work: float = (problem.data.samples if problem.data.stored else problem.clients) * problem.dim
+    if problem.lower_solved_by == BY_SERVER and problem.stated[-1].data.stored:
+        work += problem.stated[-1].data.samples * problem.layouts["y0"].size ** 2
+    if problem.lower_solved_by == BY_CLIENTS:
+        work += problem.data.samples * problem.layouts["y0"].size * SOLVING if problem.data.stored else math.inf
+    return work
 
 
 def batch_for(problem: Problem) -> int | str:
@@ -109,6 +141,14 @@ def batch_for(problem: Problem) -> int | str:
     return FULL if data.stored and int(np.max(data.sizes)) <= whole else most
 
 
+def whole_batches(problem: Problem, smoothing: float) -> str:
+    """Return why a black box has to get all samples of a client; nothing if it is a mean, or if no client has all of them."""
+    if not (problem.takes_batches and problem.data.stored):
+        return ""
+    doubted = doubt(problem.stated[0], smoothing, problem.dtype)
+    return "" if doubted is None else f"each step takes all samples of a client: the loss {doubted}"
+
+
 def differentiable(problem: Problem, smoothing: float) -> bool:
     """Tell whether the losses have gradients that are those of their values."""
     try:
@@ -119,42 +159,66 @@ def differentiable(problem: Problem, smoothing: float) -> bool:
 
 
 def in_units(problem: Problem) -> tuple[Problem, int, str]:
-    """Return a problem with units in which its loss changes alike along all entries of x; how many losses that took; a caveat.
+    """Return a problem with a unit for each entry of x, the number of losses that this took, and a caveat.
 
-    It is as it was, where the user gave units, where they would be much the same, and where its sets know no other ones.
+    The unit of an entry with a box is a fraction of the box's width. The others are those in which the loss changes alike along
+    all entries. The problem is unchanged if the user gave units, if there is no box and the loss changes alike already, or if
+    its sets cannot be converted.
     """
     n = problem.dim
-    if problem.layout.scale is not None or not 1 < n <= LOOKED_AT:
+    if problem.layout.scale is not None or n > LOOKED_AT:
         return problem, 0, ""
-    x0, times = np.asarray(problem.x0, float), 0
-    wanted, length = None, REACH * (1 + np.abs(x0))
-    for _ in range(SWEEPS):
-        rise, room = rises(problem, x0, length)
-        times += 2 * n + 1
-        seen = rise > 0
-        if not seen.any() or (wanted is None and rise[seen].max() < APART * rise[seen].min()):
-            return problem, times, ""
-        wanted = np.median(rise[seen]) if wanted is None else wanted
-        # Half of the way, in digits, where the loss is linear; all of it where it is quadratic.
-        # But no farther than sets leave room for.
-        length[seen] = np.where(room < length / 2, room, length * np.sqrt(wanted / np.where(seen, rise, wanted)))[seen]
+    usual = 1 + np.abs(np.asarray(problem.x0, float))
+    low, high = problem.sets.bounds(n)
+    boxed = (high > low) & (high - low <= WIDEST * usual)
+    start = np.where(boxed, PART * np.where(boxed, high - low, 0.0), usual)
+    units, times = (start, 0) if boxed.all() or n == 1 else _alike(problem, start, boxed)
+    if units is start and not boxed.any():
+        return problem, times, ""
     try:
-        return problem.scaled_by(length / REACH), times, ""
-    except InputError:  # a ball, or a set of the user's own
-        between = f"{length.min():.2g} and {length.max():.2g}"
-        caveat = f"x has entries of different size (the loss changes alike over {between}), its sets know one: scale x"
+        return problem.scaled_by(units), times, ""
+    except InputError:  # a set of the user's own
+        if units.max() < APART**0.5 * units.min():
+            return problem, times, ""
+        caveat = f"x has entries of sizes from {units.min():.2g} to {units.max():.2g}, and a set that knows no units: scale x"
         return problem, times, caveat
 
 
-def rises(problem: Problem, x0: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how much the loss changes over a length along each entry, and how far sets let x go; the larger of both ways."""
-    steps = np.diag(length)
+def _alike(problem: Problem, start: np.ndarray, fixed: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return units in which the loss changes alike along the entries that are not `fixed`, and the number of losses asked for.
+
+    The units at the start are returned themselves if the loss changes alike already.
+    """
+    x0, wanted, length, times = np.asarray(problem.x0, float), None, REACH * start, 0
+    along = np.ones(x0.size, bool)
+    for _ in range(SWEEPS):
+        rise, room = rises(problem, x0, length, along)
+        times += 2 * int(along.sum()) + 1
+        seen = rise > 0
+        if not seen.any() or (wanted is None and rise[seen].max() < APART * rise[seen].min()):
+            return start, times
+        wanted = np.median(rise[seen]) if wanted is None else wanted
+        # Half of the way, in digits, where the loss is linear; all of it where it is quadratic.
+        # But no farther than sets leave room for.
+        longer = np.where(room < length / 2, room, length * np.sqrt(wanted / np.where(seen, rise, wanted)))
+        along = ~fixed
+        length = np.where(seen & along, longer, length)
+    return length / REACH, times
+
+
+def rises(problem: Problem, x0: np.ndarray, length: np.ndarray, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the change of the loss over a length along each entry, and the distance that sets allow, in the better direction.
+
+    Entries that are not asked for by the mask `along` have zeros.
+    """
+    steps = np.diag(length)[along]
     around = np.concatenate([x0[None], x0 + steps, x0 - steps]).astype(problem.dtype)
     points = np.asarray(problem.project(jnp.asarray(around)))
     values = looks(problem, points).merits
     change, way = np.abs(values[1:] - values[0]), np.linalg.norm(points[1:] - points[0], axis=1)
-    rise, room = (np.max(np.where(np.isfinite(change), each, 0.0).reshape(2, -1), axis=0) for each in (change, way))
-    return rise, room
+    both = np.zeros((2, x0.size))
+    both[:, along] = [np.max(np.where(np.isfinite(change), each, 0.0).reshape(2, -1), axis=0) for each in (change, way)]
+    return both[0], both[1]
 
 
 def scales(problem: Problem, seed: int) -> Scales:

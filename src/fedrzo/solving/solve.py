@@ -1,6 +1,6 @@
 """`solve`: from a problem to a result that says how it was found, how good it is, and what would improve it."""
 
-import functools
+import dataclasses
 import math
 import sys
 import time
@@ -14,7 +14,9 @@ import numpy as np
 from fedrzo import engines
 from fedrzo.certificates import Certificate, certify
 from fedrzo.engines.base import Engine
-from fedrzo.errors import FedrzoError, InputError
+from fedrzo.errors import BlackboxError, FedrzoError, InputError
+from fedrzo.federation.protocol import Cost
+from fedrzo.methods import QuasiNewton
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.mistakes import warn_of_mistakes
@@ -22,10 +24,11 @@ from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.results.result import Result
 from fedrzo.results.text import short
 from fedrzo.running.run import run_key
-from fedrzo.solving.judging import LANES
-from fedrzo.solving.setup import prepare
+from fedrzo.solving.descents import Descents, LostError
+from fedrzo.solving.setup import Setup, prepare, work_of
 from fedrzo.solving.stages import Search
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.compiling import quickly
 from fedrzo.support.interrupt import saying
 from fedrzo.support.numbers import constant
 from fedrzo.support.progress import is_wanted
@@ -33,7 +36,21 @@ from fedrzo.support.progress import is_wanted
 ENOUGH = 1e-3  # of the certificate's bound at the start: what the one at the end should be at most
 TIME_UP = "the time limit was reached"
 SHARE = 0.95  # of the time limit; the rest is for the lower level's answer at the end
+OUTSIDE = 0.1  # distance of x from its sets that is noted, relative to the first smoothing
+SMALL = 1.5e4  # numbers that one evaluation works on: below it, compilation takes most of the time
+CLOSE = 1e-3  # the smoothing of a certificate where the method has none, in units of the first
+CHOSEN = ("stepsize", "smoothing", "moreau", "multipliers", "batch_size", "oracle")  # fields that `solve` gives a method
 Certificates = tuple[Certificate, Certificate]  # of the start, and of the best point
+
+
+class NoTimeError(InputError):
+    """The time limit is over before the first stage."""
+
+
+class SpentError(BlackboxError):
+    """A black box may not be called any more; `result` is the best point until then, None before the first stage."""
+
+    result: Result | None = None
 
 
 @checked_signature(seed="key")
@@ -68,31 +85,57 @@ def solve(
         raise InputError(f"engine: {chosen.name!r} has no data to compare points by; solve in a simulation, or use fz.run")
     checked = run_key(key)
     seed = int(key) if isinstance(key, int | np.integer) else int(jax.random.bits(checked))
-    with saying("stopped before the first stage; nothing was kept: call it again"), problem.precision():
+    with (
+        saying("stopped before the first stage; nothing was kept: call it again"),
+        problem.precision(),
+        quickly(work_of(problem) <= SMALL),
+    ):
         moved = feasible_start(problem)
         check_start(moved, None)
         setup = prepare(moved, seed)
         warn_of_mistakes(moved, setup.method)
         if (took := time.perf_counter() - began) >= seconds:
-            raise InputError(
+            raise NoTimeError(
                 f"seconds: found {seconds:g}, but {took:.2g} had passed before the first stage; pass {math.ceil(4 * took)}"
             )
-        search = Search(setup, chosen, seed, began + SHARE * seconds)
-        search.row(took)
-        pack = functools.partial(_result, search, problem, seed, seconds, chosen.name)
+
+        def searching(setup: Setup) -> Search:
+            kind = Descents if isinstance(setup.method, QuasiNewton) else Search
+            search = kind(setup, chosen, seed, began + SHARE * seconds)
+            search.row(took)
+            return search
+
+        def pack(certificates: Certificates | None, interrupted: bool = False) -> Result:
+            return _result(search, problem, seed, seconds, chosen.name, certificates, interrupted)
+
+        search = searching(setup)
         try:
             with telling():
-                found = _descend(search, began, is_wanted(progress))
+                try:
+                    found = _descend(search, began, is_wanted(progress))
+                except LostError:
+                    search.close()
+                    setup = prepare(moved, seed, lanes=True)
+                    spent = Cost(*map(sum, zip(search.cost, setup.cost, strict=True)))
+                    search = searching(setup._replace(cost=spent))
+                    found = _descend(search, began, is_wanted(progress))
                 if search.settle():  # a certificate is of one point
                     found = None
                     search.row(time.perf_counter() - began)
                 return pack(found)
+        except SpentError as spent:
+            search.ended = str(spent)
+            spent.result = pack(None, interrupted=True)
+            raise
         except KeyboardInterrupt:
             stopped = KeyboardInterrupt(
                 f"stopped after stage {search.stages}; the exception's `result` holds the best point so far"
             )
+            search.ended = "interrupted by Ctrl-C"
             stopped.result = pack(None, interrupted=True)  # type: ignore[attr-defined]
             raise stopped from None
+        finally:
+            search.close()
 
 
 def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
@@ -100,13 +143,11 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
     while True:
         elsewhere = search.before < search.top
         while not (search.late or search.exhausted):
-            smoothing = search.smoothing
             search.stage()
             search.row(time.perf_counter() - began)
             if shown:
                 spent = f"{time.perf_counter() - began:.0f} s"
-                where = f"stage {search.stages}, smoothing {short(smoothing)}"
-                print(f"{where}: loss {short(search.objective)}, {spent}", file=sys.stderr)
+                print(f"stage {search.stages}, {search.taken:,} rounds: loss {short(search.objective)}, {spent}", file=sys.stderr)
         if not search.kept and not search.late and search.firmer():
             continue
         found = certified(search, shown) if search.can_certify else None
@@ -132,13 +173,14 @@ def certified(search: Search, shown: bool = False) -> Certificates | None:
     """Return certificates of the start and of the best point, at the smoothing that found it; None where none can be had."""
     setup, best = search.setup, search.best
     problem, method, begun = setup.problem, best.method, time.perf_counter()
-    oracle = "values" if problem.hierarchical else method.oracle
+    oracle = "values" if problem.hierarchical else getattr(method, "oracle", "gradients")
+    smoothing = method.smoothing or CLOSE * setup.scales.smoothing
     found = []
     for x in (np.asarray(problem.x0), best.x):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = certify(problem, problem.layout.unravel(x), float(method.smoothing), search.key, oracle=oracle,
+                made = certify(problem, problem.layout.unravel(x), float(smoothing), search.key, oracle=oracle,
                                moreau=float(method.moreau), engine=search.engine, progress=shown)  # fmt: skip
         except FedrzoError as error:
             search.refused = f"there is no certificate: {error}"
@@ -161,7 +203,7 @@ def _result(
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],
         "call": call(search),
-        "stopped": f"{'interrupted by Ctrl-C' if interrupted else search.ended}, after stage {search.stages}",
+        "stopped": f"{search.ended}, after stage {search.stages}",
     }  # fmt: skip
     if setup.problem.layout.scale is not None:
         spec["scale"] = list(setup.problem.layout.scale)
@@ -173,6 +215,7 @@ def _result(
         *_what_was_done(search),
         *remark,
         *_how_good(search, certificates),
+        *_far_outside(search),
         *_what_would_help(search, certificates, interrupted),
     )
     return Result(unravel(best.x), unravel(best.feasible), unravel(best.x), search.taken, search.history, spec, 0.0, y,
@@ -184,7 +227,8 @@ def call(search: Search) -> str:
     best = search.best
     if best.method is None:
         return ""
-    shown = {name: getattr(best.method, name) for name in ("stepsize", "smoothing", "moreau", "batch_size", "oracle")}
+    names = {field.name for field in dataclasses.fields(best.method)}
+    shown = {name: getattr(best.method, name) for name in CHOSEN if name in names and getattr(best.method, name) is not None}
     fields = ", ".join(f"{name}={float(v):.6g}" if isinstance(v, float) else f"{name}={v!r}" for name, v in shown.items())
     problem = search.setup.problem
     units = "" if problem.layout.scale is None else ".scaled_by(np.array(result.spec['scale']))"
@@ -196,11 +240,13 @@ def call(search: Search) -> str:
 
 
 def _what_was_done(search: Search) -> list[str]:
-    method, setup = search.setup.method, search.setup
-    how = f"{type(method).__name__} by {method.oracle}, {search.stages} stages of {LANES} step sizes"
+    setup = search.setup
     units = setup.problem.layout.scale
-    scaled = "" if units is None else f", x in units from {short(min(units))} to {short(max(units))}"
-    found = [f"{how}, smoothing from {short(setup.scales.smoothing)} to {short(search.smoothing)}{scaled}"]
+    alike = units is not None and min(units) == max(units)
+    between = "" if units is None else f"of {short(units[0])}" if alike else f"from {short(min(units))} to {short(max(units))}"
+    scaled = f", x in units {between}" if between else ""
+    found = [search.how + scaled]
+    found += [setup.remark] if setup.remark else []
     if search.best.method is None:
         return [*found, "nothing that was tried is better than the start, which is returned"]
     return [*found, f"the last gain came from {call(search)}"]
@@ -210,9 +256,19 @@ def _how_good(search: Search, certificates: Certificates | None) -> list[str]:
     problem, found = search.setup.problem, []
     if problem.coupled:
         found = [f"coupling constraints are broken by {short(search.best.violation)}, at a penalty of {short(problem.penalty)}"]
+    found += [search.settled] if search.settled and search.exhausted else []
     if certificates is None or (lower := certificates[1].lower) is None:
         return found
     return [*found, f"lower solutions are within {short(lower.error)}"]
+
+
+def _far_outside(search: Search) -> list[str]:
+    """Say that x is outside of its sets by much more than rounding or a small smoothing explains."""
+    best, layout = search.best, search.setup.problem.layout
+    if np.linalg.norm(best.x - best.feasible) <= OUTSIDE * search.setup.scales.smoothing:
+        return []
+    distance = float(np.linalg.norm(layout.plain(best.x) - layout.plain(best.feasible)))
+    return [f"feasibility: result.x is {short(distance)} outside of its sets, so use result.x_feasible, whose loss was compared"]
 
 
 def _what_would_help(search: Search, certificates: Certificates | None, interrupted: bool) -> list[str]:
@@ -227,6 +283,6 @@ def _what_would_help(search: Search, certificates: Certificates | None, interrup
     if certificates is None:
         late = "no time was left for a certificate: more seconds, or fz.certify"
         return [search.refused or late] if search.best.method is not None else []
-    if not enough(*certificates):
+    if not enough(*certificates) and not search.settled:
         return ["the bound has not fallen to a thousandth: another key, or another x0, may lead further down"]
     return []

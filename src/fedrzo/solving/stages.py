@@ -17,6 +17,7 @@ from fedrzo.engines.base import Engine, Session
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
 from fedrzo.results.history import History
+from fedrzo.results.text import short
 from fedrzo.solving.judging import FIRST, LANES, Point, distance, judged, judged_on, on_all, samples_of
 from fedrzo.solving.setup import FACTOR, Setup, first_rounds, seed_of
 
@@ -89,6 +90,21 @@ class Search:
         return self.smoothing < max(SMALLEST, rounding) * self.largest
 
     @property
+    def how(self) -> str:
+        """What was done, in a few words."""
+        method, largest = self.setup.method, short(self.setup.scales.smoothing)
+        how = f"{type(method).__name__} by {method.oracle}, {self.stages} stages of {LANES} step sizes"
+        return f"{how}, smoothing from {largest} to {short(self.smoothing)}"
+
+    @property
+    def settled(self) -> str:
+        """What is known of the best point beside its certificate."""
+        return ""
+
+    def close(self) -> None:
+        """Let go of what the search holds."""
+
+    @property
     def gained(self) -> bool:
         """Whether this descent has lowered the loss by more than a little of all that was gained."""
         return self.before - self.best.loss > LITTLE * (self.reference - self.best.loss)
@@ -136,13 +152,8 @@ class Search:
         self.stages += 1
         if math.isfinite(found.loss):
             self.recent = [*self.recent, found][2 - LANES :]
-        away = float(np.linalg.norm(found.feasible - self.start.feasible))
-        lost = away > FAR * self.setup.scales.smoothing and found.loss < self.here.loss
-        if lost:
-            if found.violation > 0 and self.firmer():
-                return
-            where = f"to {found.loss:.3g} at a distance of {away:.2g} from x0"
-            raise InputError(f"loss: it falls without end, {where}; give a constraint, or check its sign")
+        if self.runs_away(found, self.here):
+            return
         self.worst = max(self.worst, found.violation)
         gain, moved = self.here.loss - found.loss, float(np.linalg.norm(found.feasible - self.here.feasible))
         if gain > 0 and moved > 0:  # where the loss has become flatter, sets need less of a pull, which leaves longer steps
@@ -160,6 +171,20 @@ class Search:
         elif found.step == steps[0] and steps[0] * RATIO > self.limit:
             self.smoothing *= FACTOR
             self.largest = max(self.largest, self.smoothing)
+
+    def runs_away(self, found: Point, before: Point) -> bool:
+        """Return whether x ran far away under a penalty that was too small, and is larger now.
+
+        Raises:
+            InputError: The loss falls without end, however large the penalty is.
+        """
+        away = float(np.linalg.norm(found.feasible - self.start.feasible))
+        if away <= FAR * self.setup.scales.smoothing or found.loss >= before.loss:
+            return False
+        if found.violation > 0 and self.firmer():
+            return True
+        where = f"to {found.loss:.3g} at a distance of {away:.2g} from x0"
+        raise InputError(f"loss: it falls without end, {where}; give a constraint, or check its sign")
 
     @property
     def objective(self) -> float:

@@ -144,6 +144,19 @@ def check_arrays(tree: Any, what: str) -> None:
             raise InputError(f"{what} {kind(leaf)}; use numbers and arrays of numbers only")
 
 
+def check_tree(tree: Any, argument: str) -> Any:
+    """Return a pytree, or say why JAX cannot read it."""
+    try:
+        jax.tree.structure(tree)
+    except (TypeError, ValueError) as error:
+        if "dictionary keys" not in str(error):
+            raise
+        raise InputError(
+            f"{argument}: found a dictionary whose keys cannot be sorted; use keys of one type, such as text"
+        ) from None
+    return tree
+
+
 def mismatch(found: Any, wanted: Any) -> str | None:
     """Say where a pytree of arrays is unlike another in structure, shape or type; None where it is not."""
     shape: Any = jax.tree.structure(found)
@@ -169,7 +182,7 @@ def _remedy(error: Exception, call: str, arguments: tuple) -> str:
     if not isinstance(error, TypeError | ValueError | IndexError | KeyError):
         return "correct it"
     names = call[call.index("(") + 1 : -1].split(", ")
-    given = " and ".join(f"{name} {describe(value)}" for name, value in zip(names, arguments, strict=True))
+    given = " and ".join(f"{name} {describe(value)}" for name, value in zip(names, arguments, strict=False))
     return f"it is given {given}{', samples first' * ('batch' in names)}: make them fit"
 
 

@@ -1,8 +1,10 @@
 """How runs are compiled: options of XLA, and what it is to compute as it stands. What each gives is in docs/speed-appendix.md."""
 
+import contextlib
+import contextvars
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,16 +18,67 @@ GRAPHS = {"xla_gpu_graph_min_graph_size": 1}  # also a few kernels are launched 
 WIDE = {"xla_cpu_prefer_vector_width": 512}  # for long rows of integers; where loops are short it is slower
 
 
+# Half of the time to compile, for programs that run once or a few times.
+CHEAP = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+
+
+QUICK = contextvars.ContextVar("quick", default=False)
+
+
+@contextlib.contextmanager
+def quickly(wanted: bool = True) -> Iterator[None]:
+    """Compile rounds quickly rather than well: for short runs, in which compilation takes most of the time."""
+    token = QUICK.set(wanted)
+    try:
+        yield
+    finally:
+        QUICK.reset(token)
+
+
 @functools.cache
-def compiler_options(platform: str, long: bool) -> dict[str, Any]:
-    """Return the options for a platform: those that this JAX knows, and that the user has not set in XLA_FLAGS."""
+def compiler_options(platform: str, long: bool, quick: bool = False) -> dict[str, Any]:
+    """Return the options for rounds on a platform."""
+    if quick and platform == "cpu":
+        return _usable(CHEAP)
+    return _usable({"cpu": SUMS | WIDE if long else SUMS, "gpu": GRAPHS}.get(platform, {}))
+
+
+def once(function: Callable) -> Callable:
+    """Compile a function that runs once or a few times, not inside of other compiled code: quickly rather than well."""
+    return _compiled(function, lambda: True)
+
+
+def if_quick(function: Callable) -> Callable:
+    """Compile a function, not inside of other compiled code: quickly within `quickly`, else well."""
+    return _compiled(function, QUICK.get)
+
+
+def _compiled(function: Callable, is_quick: Callable[[], bool]) -> Callable:
+    @functools.cache
+    def compiled(platform: str, quick: bool) -> Callable:
+        return jax.jit(function, compiler_options=_usable(CHEAP if quick and platform == "cpu" else {}))
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return compiled(jax.default_backend(), is_quick())(*arguments)
+
+    return call
+
+
+def _usable(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that this JAX knows, and that the user has not set in XLA_FLAGS."""
     flags = os.environ.get("XLA_FLAGS", "")
-    wanted = {"cpu": SUMS | WIDE if long else SUMS, "gpu": GRAPHS}.get(platform, {})
     return {name: value for name, value in wanted.items() if name not in flags and _known(name, value)}
 
 
+@functools.cache
 def _known(name: str, value: Any) -> bool:
-    """Tell whether this JAX takes an option; they come and go."""
+    """Return whether this JAX takes an option; they come and go."""
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
     except jax.errors.JaxRuntimeError:

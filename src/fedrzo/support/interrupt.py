@@ -48,7 +48,7 @@ class Presses:
             signal.signal(signal.SIGINT, handler)
             signal.set_wakeup_fd(before)
             with self._lock:
-                self._pipe = None
+                self._pipe, self._count, self._obeyed = None, 0, 0
             for end in ends:
                 os.close(end)
 

@@ -89,6 +89,13 @@ class Bar:
             print(self.line, file=sys.stderr, flush=True)
             self.line = ""
 
+    def say(self, text: str) -> None:
+        """Print a line of its own, above the bar if there is one."""
+        if self.bar is not None:
+            self.bar.console.print(text, highlight=False, markup=False)
+        elif self.lines:
+            print(text, file=sys.stderr, flush=True)
+
     def tell(self, text: str) -> None:
         """Put a word where the loss stands; only sets a value, so that a signal handler may call it."""
         if self.bar is not None:

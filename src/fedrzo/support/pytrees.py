@@ -80,8 +80,11 @@ class Layout:
 
     def unravel(self, flat: Any) -> Any:
         """Cut a flat vector back into the tree."""
+        return self.unravel_plain(self.plain(flat))
+
+    def unravel_plain(self, flat: Any) -> Any:
+        """Cut a flat vector without units into the tree."""
         leaves, start = [], 0
-        flat = self.plain(flat)
         for shape in self.shapes:
             stop = start + int(np.prod(shape))
             leaves.append(flat[start:stop].reshape(shape))
@@ -145,6 +148,12 @@ def real(tree: Any) -> Any:
 def index(tree: Any, i: Any) -> Any:
     """Take entry (or entries) `i` of the leading axis of every leaf."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[i], tree)
+
+
+def in_parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
+    """Return rows in parts of one size, so that compiled code need not know how many there are; the last one is repeated."""
+    padded = np.concatenate([rows, np.repeat(rows[-1:], -len(rows) % size, axis=0)])
+    return np.split(padded, len(padded) // size)
 
 
 def describe(tree: Any, leaves: list[np.ndarray]) -> Any:

@@ -45,8 +45,9 @@ def twostage(
     * The double 1/m in Theta_1, as in `bilevel`. Here each client draws its own directions, and the one 1/m is right.
     * The condition gamma <= 1/(sqrt(24) H) of the lemma on consensus, which the theorem forgets; with sets it is
       gamma <= eta/(sqrt(6) H), for the factor that `nonsmooth` speaks of. The stricter of the two counts.
-    * K_epsilon comes from the bound itself. In the printed order of its second term the exponents of L0_imp and eta are
-      exchanged: solving the bound for K gives n L0_imp^(-2/3) eta^-2 there, up to L_y and B.
+    * K_epsilon comes from the bound itself. Solved for K, the bound gives the orders (n^1.5 L0_imp^3/eta + n L0_imp^2/eta^2) /
+      (m epsilon^2), n L0_imp^(-2/3) eta^-2 / (m epsilon^2)^(1/3) and n^2 eta^-2 / epsilon, up to L_y, B, B1 and B2. Printed
+      are L0_imp^-2 in the first, n L0_imp^-2 eta^(2/3) in the second, and no eta in the third.
 
     Args:
         clients: m.

@@ -23,7 +23,11 @@ def nonsmooth(
 ) -> Plan:
     """Return what Proposition 1 prescribes for FedRZO_nn, and its error bound term by term.
 
-    Without sets, the numbers are those printed. With sets (a dissimilarity other than (0, 0)) three things are corrected,
+    K_epsilon is solved from the bound of part (i). The order in part (ii) lacks two of its terms. One is L0 sqrt(n)/eta, the
+    largest without sets if eta L0 sqrt(n) is below 1. The other is B1^2/(L0 sqrt(n) eta^3), which the proof assumes to be at
+    most 1 and the statement does not mention.
+
+    Without sets, the bound is the printed one. With sets (a dissimilarity other than (0, 0)) three things are corrected,
     all of them found on reading the proofs:
 
     * f_eta with its Moreau terms is (L0 sqrt(n) + 1)/eta-smooth, as the proof says; its descent inequality then drops the
@@ -125,7 +129,7 @@ def consensus_bound(
     gradients: Any = 0.0,
     dissimilarity: tuple[float, float] = (0.0, 0.0),
 ) -> Any:
-    """Return the bound of Lemma 8 (average consensus violation) within a round of H steps, on E mean_i ||x_i,k - mean x_k||^2.
+    """Return the bound of Lemma 9 (average consensus violation) within a round of H steps, on E mean_i ||x_i,k - mean x_k||^2.
 
     It holds for gamma <= 1/(4H), with sets for gamma <= eta/(2H); see `nonsmooth`.
 

@@ -51,10 +51,7 @@ def slopes(problem: Problem, points: np.ndarray, radius: float, key: int) -> Slo
     """Find the norms at some points, the first of which is the centre."""
     _refuse_whole_numbers(problem)
     n = points.shape[1]
-    samples = int(np.clip(NUMBERS // n, 4, SAMPLES))
-    clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
-    data = problem.data
-    stored = bool(data.stored and np.max(data.sizes) <= min(samples, data.chunk_size))
+    clients, samples, stored = _looked_at(problem)
     exact = stored and len(clients) == problem.clients
     seeds = jax.random.split(jax.random.key(key), samples)
     blind = problem.hierarchical or is_blackbox(problem.loss_fn)
@@ -69,6 +66,23 @@ def slopes(problem: Problem, points: np.ndarray, radius: float, key: int) -> Slo
     found, weights = (_differences if blind else _gradients)(problem, place, clients, seeds, stored)
     found, weights = jax.tree.map(lambda part: np.asarray(part, np.float64), (found, weights))
     return found._replace(weights=weights, noise=noise, exact=exact)
+
+
+def _looked_at(problem: Problem) -> tuple[np.ndarray, int, bool]:
+    """Return the clients that are looked at, the number of samples of each that are drawn, and whether all are taken instead."""
+    data, samples = problem.data, int(np.clip(NUMBERS // problem.dim, 4, SAMPLES))
+    clients = np.unique(np.linspace(0, problem.clients - 1, min(problem.clients, CLIENTS)).astype(np.int32))
+    return clients, samples, bool(data.stored and np.max(data.sizes) <= min(samples, data.chunk_size))
+
+
+def calls(problem: Problem, points: int) -> int:
+    """Return the number of calls of a black box that slopes at so many points take."""
+    clients, samples, stored = _looked_at(problem)
+    if problem.loss_fn.vectorized:  # type: ignore[attr-defined]  # one for the differences in x; two for those in y
+        return len(clients) * (3 if problem.hierarchical else 1)
+    below = 2 * problem.layouts["y0"].size if problem.hierarchical else 0
+    each = points * (1 + 2 * min(problem.dim, DIRECTIONS) + below)
+    return len(clients) * (problem.data.chunk_size if stored else samples) * each  # type: ignore[union-attr]
 
 
 def _refuse_whole_numbers(problem: Problem) -> None:

@@ -72,7 +72,7 @@ class MessageFederation:
         ids = np.array([i for i, _ in answered])
         replies = [reply for _, reply in answered]
         self._charge(*uploaded(replies), sum(_sent(message.arrays, i) for i, _ in answered))
-        weights = jnp.asarray(self.session.problem.client_weights)[ids]
+        weights = jnp.asarray(self.session.problem.weights_in(self.view))[ids]
         values = stacked([reply.value for reply in replies])
         share = jnp.sum(weights)
         key = path_key(self.session.roots.directions, message.path)
@@ -86,10 +86,14 @@ class MessageFederation:
         spent = {name: counts[name] for name in ("evaluations", "gradients")}
         self.session.charge(upload_bytes=upload_bytes, download_bytes=download_bytes, **spent, **lower)
 
-    def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
-        """Apply `body` n times."""
+    def repeat(
+        self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree, until: Callable[[PyTree], Any] | None = None
+    ) -> PyTree:  # fmt: skip
+        """Apply `body` n times, or until a function of the carry holds."""
         path = self._next()
         for i in range(int(n)):
+            if until is not None and bool(until(carry)):
+                break
             carry = body(dataclasses.replace(self, path=(*path, i), iteration=i, calls=0), carry)
         return carry
 

@@ -23,6 +23,7 @@ Question = tuple[np.ndarray, np.ndarray | None]  # x, and y where there is one l
 DENSE = 1000  # a lower level of up to so many variables is solved accurately for monitoring, by Newton's method
 NEWTON = 20  # at most so many questions to solve a lower level for one row of the history
 SETTLED = 1e-9  # a step of Newton's method as small as this, relative to y, ends it
+BELOW = ("gradient", "hessian")  # means over the clients of the lower level
 WORST = ("feasibility", "lower_error", "epsilon")  # the largest of all clients' is shown
 
 
@@ -104,17 +105,18 @@ class Answers:
                 f"round {self.round}: {len(self.rows)} clients answered while monitoring, min_clients is {rules.min_clients}; "
                 "bring clients back, then go on with resume=True where a checkpoint was kept"
             )
-        return together(self.rows, np.asarray(self.problem.client_weights))
+        return together(self.rows, *(np.asarray(self.problem.weights_in(view)) for view in ("", "lower")))
 
 
-def together(rows: dict[int, Row], weights: np.ndarray) -> Row:
-    """Return what some see, by their numbers, as one row: the mean by their weights, or the largest."""
-    share = weights[list(rows)] / weights[list(rows)].sum()
-    found = {}
+def together(rows: dict[int, Row], weights: np.ndarray, below: np.ndarray) -> Row:
+    """Return the rows of some clients, by their numbers, as one: the mean by their weights in its level, or the largest."""
+    upper, lower = (each[list(rows)] / each[list(rows)].sum() for each in (weights, below))
+    row = {}
     for name in next(iter(rows.values())):
-        values = np.stack([row[name] for row in rows.values() if name in row])
-        found[name] = values.max(axis=0) if name in WORST else np.tensordot(share, values, 1)
-    return found
+        values = np.stack([each[name] for each in rows.values() if name in each])
+        share = lower if name in BELOW else upper
+        row[name] = values.max(axis=0) if name in WORST else np.tensordot(share, values, 1)
+    return row
 
 
 @jax.jit

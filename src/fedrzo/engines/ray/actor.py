@@ -76,8 +76,8 @@ class Worker:
         """Return what these clients see at a point, all together."""
         with jax.enable_x64(self.wide), telling():
             problem = self.share.problem
-            weights = problem.client_weights / jnp.sum(problem.client_weights)
-            return on_host(monitor(replaced(problem, client_weights=weights), *question))
+            weights = jax.tree.map(lambda each: each / np.sum(each), (problem.client_weights, problem.lower_weights))
+            return on_host(monitor(replaced(problem, client_weights=weights[0], lower_weights=weights[1]), *question))
 
     def remember(self, memories: dict[int, bytes]) -> dict[int, bytes]:
         """Have clients remember what a checkpoint holds; return it in the form in which `answer` does."""

@@ -41,7 +41,7 @@ class FarSession(AskingSession, RaySession):
             asked = again
         if not rows:
             raise FederationError(f"round {look.round}: no actor answered while monitoring: {self.events[-1].detail}")
-        look.take(together(rows, self.shares))
+        look.take(together(rows, *self.shares))
 
     def _do_without(self, actor: ActorHandle, look: Looking, kind: str, detail: str) -> None:
         """Note that clients are missing in what the history shows."""

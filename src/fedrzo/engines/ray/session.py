@@ -79,8 +79,8 @@ class RaySession(MessageSession):
             clients = tuple(range(first, problem.clients, count))
             init = self.ray.put(self._worker_init(problem, clients))
             self.actors.append(ActorHandle(self.ray, make, self.engine.spare, clients, init, self.tells))
-        weights = np.asarray(problem.client_weights)
-        self.shares = np.array([weights[list(actor.clients)].sum() for actor in self.actors])
+        weights = (np.asarray(problem.weights_in(view)) for view in ("", "lower"))
+        self.shares = [np.array([each[list(actor.clients)].sum() for actor in self.actors]) for each in weights]
         self._until_up()
 
     def _worker_init(self, problem: Problem, clients: tuple[int, ...]) -> bytes:

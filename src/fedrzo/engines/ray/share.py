@@ -132,7 +132,7 @@ class Share:
         self, message: Message, clients: tuple[int, ...], versions: dict[int, Versions], apart: bool
     ) -> tuple[bytes | None, dict[int, bytes]]:  # fmt: skip
         """Have clients answer side by side."""
-        own = self._rows(clients)
+        own = self._rows(clients, message.view)
         clock = np.int32(message.path[0]), np.int32(message.iteration), np.array(message.path, np.uint32)
         replies, like = side_by_side(
             self.method, self.problem, self.root, self.private, own, clock, self.points,
@@ -153,11 +153,11 @@ class Share:
         refused = {client: self._one(message, client, versions) for client, ok in zip(clients, finite, strict=True) if not ok}
         return encode_sum(message.path, replies.value, on_host(like), counts), refused
 
-    def _rows(self, clients: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _rows(self, clients: tuple[int, ...], view: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return clients' places, names and weights; some again, without weight, so that few numbers of clients are compiled."""
         room = min(1 << (len(clients) - 1).bit_length(), len(self.clients))
         places = np.resize([self.place[client] for client in clients], room).astype(np.int32)
-        weights = np.asarray(self.problem.client_weights)[places]
+        weights = np.asarray(self.problem.weights_in(view))[places]
         weights[len(clients) :] = 0
         return places, np.asarray(self.clients, np.int32)[places], weights
 

@@ -71,7 +71,7 @@ class SummedFederation(MessageFederation):
         counts = {name: count + sum(each.counts[name] for each in sums) for name, count in counts.items()}
         upload += sum(each.upload_bytes for each in sums)
         self._charge(counts, upload, len(answered) * common_bytes(message.arrays))
-        weights = np.asarray(self.session.problem.client_weights)
+        weights = np.asarray(self.session.problem.weights_in(self.view))
         share = weights[[client for client, _ in answered]].sum()
         parts = [each.values for each in sums]
         if alone:

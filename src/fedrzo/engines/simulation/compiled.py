@@ -129,8 +129,10 @@ class SimulatedFederation:
             raise InputError(f"later: {step_name(step)} returned a Reply with a memory; ask for it by average, which keeps order")
         return lambda: mean
 
-    def repeat(self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree) -> PyTree:
-        """Apply `body` n times; n may be traced."""
+    def repeat(
+        self, n: Any, body: Callable[[Any, PyTree], PyTree], carry: PyTree, until: Callable[[PyTree], Any] | None = None
+    ) -> PyTree:  # fmt: skip
+        """Apply `body` n times, or until a function of the carry holds; n may be traced."""
         if not jnp.issubdtype(jnp.result_type(n), jnp.integer):
             raise InputError(f"repeat: found n of type {jnp.result_type(n)}; pass a whole number")
         base = self.clock.next_key()
@@ -147,7 +149,12 @@ class SimulatedFederation:
             return found, (self.ledger.tally, self.ledger.memory)
 
         carried = carry, (self.ledger.tally, self.ledger.memory)
-        carry, (self.ledger.tally, self.ledger.memory) = jax.lax.fori_loop(0, n, once, carried)
+        if until is None:
+            carry, (self.ledger.tally, self.ledger.memory) = jax.lax.fori_loop(0, n, once, carried)
+            return carry
+        going = lambda state: (state[0] < n) & ~until(state[1][0])  # noqa: E731
+        found = jax.lax.while_loop(going, lambda state: (state[0] + 1, once(*state)), (jnp.int32(0), carried))
+        carry, (self.ledger.tally, self.ledger.memory) = found[1]
         return carry
 
     def lower(self, x: PyTree, method: Method, rebuild: Callable[..., Reply] | None = None, *shared: PyTree) -> Self:
@@ -162,7 +169,7 @@ class SimulatedFederation:
         self.ledger.tally = self.ledger.tally.plus(download_bytes=bytes_)
         self.ledger.memory["lower"] = initial_memory(method, level)
         clock = self.clock.inside(key, self.clock.iteration)
-        weights = jnp.asarray(problem.client_weights)
+        weights = jnp.asarray(problem.weights_in("lower"))
         return dataclasses.replace(self, level=level, ids=ids, weights=weights, clock=clock, view="lower")
 
     def key(self) -> jax.Array:

@@ -18,7 +18,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, PyTree
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
-from fedrzo.support.compiling import LONG
+from fedrzo.support.compiling import LONG, QUICK
 from fedrzo.support.cores import cores
 from fedrzo.support.known import known
 
@@ -32,11 +32,12 @@ class SimulationSession(Session):
     def __init__(self, methods: list[Method], problem: Problem, keys: list[jax.Array], size: int | None, spread: Spread) -> None:
         self.many = len(methods) > 1
         self.size = size
+        self.quick = QUICK.get()
         self.spread = spread
         # A GPU is to know how long loops are; a CPU gains nothing by it, and a sweep over local steps compiles once.
         self.on_gpu = spread.platform == "gpu"
         self.known = counts(methods[0]) if self.on_gpu and not self.many else ()
-        self.method = self.spread.place(jax.tree.map(lambda *leaves: np.stack(leaves), *methods) if self.many else methods[0])
+        self.method = self.spread.place(_stacked(methods, problem.dtype) if self.many else methods[0])
         self.key = self.spread.place(jnp.stack(keys) if self.many else keys[0])
         kept = problem if problem.data.stored else known(problem, "samples kept", problem.keeping_samples)
         self.problem = self.spread.place(kept)
@@ -64,7 +65,7 @@ class SimulationSession(Session):
 
     def _advance(self, rounds: int, every: int, seen: bool) -> PyTree:
         span = Span(np.int32(self.round), np.int32(self.round + rounds), np.int32(every), np.bool_(seen))
-        self.carry, found = advance(self.spread.platform, self.problem.dim >= LONG)(
+        self.carry, found = advance(self.spread.platform, self.problem.dim >= LONG, self.quick)(
             self.method, self.problem, self.key, self.carry, span,
             size=self.size, spread=self.spread, many=self.many, look=self.looking,
             known=self.known, block=min(self.every or BLOCK, BLOCK) if self.on_gpu else 0,
@@ -103,6 +104,15 @@ class SimulationSession(Session):
         """Go on from stored arrays."""
         self.carry = self.spread.place(jax.tree.unflatten(jax.tree.structure(self.carry), arrays))
         self.round = round
+
+
+def _stacked(methods: list[Method], dtype: np.dtype) -> Any:
+    """Return one method whose numbers have an entry per run, in the precision of x, as a plain number takes it on."""
+
+    def stack(*leaves: Any) -> np.ndarray:
+        return np.stack(leaves).astype(dtype) if all(isinstance(leaf, float) for leaf in leaves) else np.stack(leaves)
+
+    return jax.tree.map(stack, *methods)
 
 
 def _look(round: int, seen: tuple[dict[str, np.ndarray], Tally, np.ndarray], j: int) -> Look:

@@ -1,4 +1,4 @@
-"""The command line keeps what it compiles; the library leaves that to the user."""
+"""Compiled programs are cached on disk, for the command line and for Python callers."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fedrzo.cli import programs
+from fedrzo.support import programs
 from fedrzo.support.cores import cores
 
 
@@ -24,11 +24,43 @@ def test_a_second_solve_compiles_nothing_and_says_the_same(tmp_path):
     file = tmp_path / "problem.py"
     command(tmp_path, "new", "bilevel", str(file))
     first = command(tmp_path, "solve", str(file), "--rounds", "5", "--json", "--quiet")
-    kept = sorted((tmp_path / "fedrzo" / "programs").iterdir())
+    kept = sorted((tmp_path / "fedrzo" / "programs" / programs.machine()).iterdir())
     assert any(path.name.startswith("jit_rounds") for path in kept)
     second = command(tmp_path, "solve", str(file), "--rounds", "5", "--json", "--quiet")
-    assert [path.name for path in kept] == [path.name for path in sorted((tmp_path / "fedrzo" / "programs").iterdir())]
+    assert [path.name for path in kept] == [
+        path.name for path in sorted((tmp_path / "fedrzo" / "programs" / programs.machine()).iterdir())
+    ]
     assert second.stderr == first.stderr == ""
+
+
+SCRIPT = """
+import jax
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("cache_hits") else None)
+import jax.numpy as jnp, numpy as np
+jnp.ones(3) + 1  # JAX has compiled something before
+import fedrzo as fz
+problem = fz.Nonsmooth(lambda x, batch: jnp.mean((batch - x) ** 2), fz.ClientData([np.ones(3), np.zeros(2)]), np.zeros(1))
+fz.run(fz.FedAvg(0.1), problem, 3, progress=False)
+print(len(hits))
+"""
+
+
+@pytest.mark.slow("three processes")
+def test_a_second_process_finds_what_the_first_has_compiled(tmp_path):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    env |= {"JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
+
+    def run(**more):
+        ran = subprocess.run([sys.executable, "-c", SCRIPT], env=env | more, capture_output=True, text=True, check=True)
+        return int(ran.stdout.split()[0])
+
+    run(FEDRZO_CACHE="off")
+    assert not any(tmp_path.iterdir())
+    run()
+    kept = sorted((tmp_path / "fedrzo" / "programs" / programs.machine()).glob("jit_rounds*"))
+    assert run() > 0
+    assert kept == sorted((tmp_path / "fedrzo" / "programs" / programs.machine()).glob("jit_rounds*")) != []
 
 
 def test_what_was_written_first_goes_first(tmp_path):
