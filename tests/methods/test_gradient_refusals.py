@@ -68,8 +68,8 @@ def test_a_right_gradient_is_not_refused_at_any_scale_nor_at_a_kink():
     for seed in range(10):
         rng = np.random.default_rng(seed)
         data = fz.ClientData([{"A": rng.normal(size=(7, 6)), "y": rng.normal(size=7)}])
-        start = rng.normal(size=6).astype(np.float32) * (seed % 2)
-        assert not compare(quantile, data, start, 10.0 ** (seed % 5 - 3)).disagree
+        problem = fz.Nonsmooth(quantile, data, rng.normal(size=6).astype(np.float32) * (seed % 2))
+        assert not compare(problem, 0, 10.0 ** (seed % 5 - 3)).disagree
 
 
 def upper(x, y, batch):

@@ -18,6 +18,7 @@ from fedrzo.federation import directions
 from fedrzo.problems.base import Problem
 from fedrzo.problems.courtesy import ask
 from fedrzo.problems.inputs import SAMPLES, Data, some_samples
+from fedrzo.support.compiling import once
 from fedrzo.support.known import known
 
 DIRECTIONS = 256
@@ -35,9 +36,9 @@ class Slopes(NamedTuple):
 
 def refuse_wrong_gradients(problem: Problem, smoothing: float) -> None:
     """Refuse a problem with a function whose gradients are not those of its values, near the start."""
-    for argument, function, data in _functions(problem):
+    for index, (argument, function, data) in enumerate(_functions(problem)):
         _refuse_failing(argument, function, _start(problem), _samples(data))
-        compared = functools.partial(compare, function, data, _start(problem), smoothing)
+        compared = functools.partial(compare, problem, index, smoothing)
         found = ask(functools.partial(known, problem, ("slopes", argument, smoothing), compared))
         if found is None:
             continue
@@ -97,8 +98,8 @@ def _start(problem: Problem) -> np.ndarray:
     return np.concatenate([np.asarray(part) for part in parts])
 
 
-def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, smoothing: float) -> Slopes:
-    """Compare differences with gradients around a point, on a few samples of the first client.
+def compare(problem: Problem, index: int, smoothing: float) -> Slopes:
+    """Compare differences of a problem's function with its gradients around the start, on a few samples of the first client.
 
     With D a difference and G, G' what gradients at two places say of it, (D - G)(D - G') has the mean zero if they agree, and
     else the square of what they differ by, along each direction.
@@ -108,23 +109,11 @@ def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, 
     def wide(leaf: Any) -> Any:
         return np.asarray(leaf, np.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
+    _, _, data = list(_functions(problem))[index]
     batch = jax.tree.map(wide, _samples(data))
-
-    @jax.jit
-    def ask(start: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
-        wrap, like = jax.random.wrap_key_data, (start.size, smoothing, start.dtype)
-
-        def one(given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            seed, (s, t) = given
-            v, off = (directions.sphere(wrap(jnp.stack([seed, jnp.uint32(i)])), *like) for i in range(2))
-            center = start + off  # at the start itself a symmetric function would hide what is wrong
-            slope = lambda t: jnp.vdot(jax.grad(function)(center + t * v, batch), v)  # noqa: E731
-            return function(center + v, batch) - function(center - v, batch), 2 * jax.lax.map(slope, jnp.stack([s, t]))
-
-        return jax.lax.map(one, (jnp.arange(DIRECTIONS, dtype=jnp.uint32), places))
-
     with jax.enable_x64(True):
-        differences, (first, second) = (np.asarray(found).T for found in ask(jnp.asarray(start, float), places))
+        asked = _along(problem, batch, jnp.asarray(_start(problem), float), jnp.asarray(smoothing, float), places, index=index)
+        differences, (first, second) = (np.asarray(found).T for found in asked)
     if np.isfinite(differences).all() and not np.isfinite(first + second).all():
         return Slopes(float(np.sqrt(np.mean(differences**2))), float("nan"), True)
     apart = (differences - first) * (differences - second)
@@ -133,3 +122,24 @@ def compare(function: Callable[[Any, Any], Any], data: Data, start: np.ndarray, 
     disagree = bool(certain and np.mean(apart) > SMALL**2 * scale)
     root = lambda square: float(np.sqrt(max(square, 0.0)))  # noqa: E731
     return Slopes(root(np.mean(differences**2)), root(np.mean(first * second)), disagree)
+
+
+def _along_directions(
+    problem: Problem, batch: Any, start: jax.Array, smoothing: jax.Array, places: jax.Array, *, index: int
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """Return differences along random directions, and what gradients at two places of each say of them."""
+    _, function, _ = list(_functions(problem))[index]
+    wrap, like = jax.random.wrap_key_data, (start.size, smoothing, start.dtype)
+
+    def one(given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        seed, (s, t) = given
+        v, off = jax.vmap(lambda i: directions.sphere(wrap(jnp.stack([seed, i])), *like))(jnp.arange(2, dtype=jnp.uint32))
+        center = start + off  # at the start itself a symmetric function would hide what is wrong
+        at = center + jnp.stack([1.0, -1.0, s, t])[:, None] * v  # the two points of the difference, and the two places
+        values, slopes = jax.lax.map(lambda z: jax.value_and_grad(function)(z, batch), at)
+        return values[0] - values[1], 2 * slopes[2:] @ v
+
+    return jax.lax.map(one, (jnp.arange(DIRECTIONS, dtype=jnp.uint32), places))
+
+
+_along = once(_along_directions, ("index",))

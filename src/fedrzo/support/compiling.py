@@ -48,24 +48,28 @@ def compiler_options(platform: str, long: bool, quick: bool = False) -> dict[str
     return _usable({"cpu": SUMS | WIDE if long else SUMS, "gpu": GRAPHS}.get(platform, {}))
 
 
-def once(function: Callable) -> Callable:
-    """Compile a function that runs once or a few times, not inside of other compiled code: quickly rather than well."""
-    return _compiled(function, lambda: True)
+def once(function: Callable, static: tuple[str, ...] = ()) -> Callable:
+    """Compile a function that runs once or a few times, not inside of other compiled code: quickly rather than well.
+
+    Arguments whose names are in `static` are part of the program; they are given by name.
+    """
+    return _compiled(function, lambda: True, static)
 
 
 def if_quick(function: Callable) -> Callable:
     """Compile a function, not inside of other compiled code: quickly within `quickly`, else well."""
-    return _compiled(function, QUICK.get)
+    return _compiled(function, QUICK.get, ())
 
 
-def _compiled(function: Callable, is_quick: Callable[[], bool]) -> Callable:
+def _compiled(function: Callable, is_quick: Callable[[], bool], static: tuple[str, ...]) -> Callable:
     @functools.cache
     def compiled(platform: str, quick: bool) -> Callable:
-        return jax.jit(function, compiler_options=_usable(CHEAP if quick and platform == "cpu" else {}))
+        options = _usable(CHEAP if quick and platform == "cpu" else {})
+        return jax.jit(function, static_argnames=static, compiler_options=options)
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
-        return compiled(jax.default_backend(), is_quick())(*arguments)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return compiled(jax.default_backend(), is_quick())(*arguments, **named)
 
     return call
 
