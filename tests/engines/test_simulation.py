@@ -15,7 +15,7 @@ def as_on_a_gpu(monkeypatch):
     """Compile for this machine, but as for a GPU."""
     compiled = engine.advance
     monkeypatch.setattr(Spread, "platform", "gpu")
-    monkeypatch.setattr(engine, "advance", lambda platform, long, quick: compiled("cpu", long, quick))
+    monkeypatch.setattr(engine, "advance", lambda platform, *how: compiled("cpu", *how))
 
 
 @pytest.mark.slow("compiles four programs")

@@ -13,6 +13,8 @@ def test_known_options_are_used(monkeypatch):
     assert compiler_options("tpu", True) == {}
     assert compiler_options("cpu", False) == compiling.SUMS
     assert compiler_options("cpu", True) == compiling.SUMS | compiling.WIDE
+    assert compiler_options("cpu", False, little=True) == compiling.SUMS | compiling.FAST
+    assert compiler_options("cpu", True, quick=True) == compiling.CHEAP
     jax.jit(lambda x: x + 1, compiler_options=compiler_options("cpu", True))(1.0)
 
 

@@ -20,7 +20,7 @@ from fedrzo.problems.monitor import mean_gradient, mean_loss
 from fedrzo.problems.questions import BY_SERVER, Stated
 from fedrzo.sets.multipliers import multipliers
 from fedrzo.support.arguments import check_function, checked_signature
-from fedrzo.support.compiling import if_quick, once
+from fedrzo.support.compiling import on_data, once
 from fedrzo.support.pytrees import replaced
 
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
@@ -204,7 +204,7 @@ class Bilevel(WithLowerLoss):
         return replaced(self, y0=y)
 
 
-@if_quick
+@on_data
 def _solve_lower(problem: Bilevel, points: jax.Array) -> jax.Array:
     return jax.vmap(problem.solve_lower)(points)
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
 from fedrzo.support.arguments import call_user, check_function, describe
+from fedrzo.support.compiling import trial
 from fedrzo.support.numbers import constant
 from fedrzo.support.pytrees import replaced
 
@@ -59,7 +60,7 @@ class Coupled(Problem):
         if self.coupling_fn is None:
             return
         call = "coupling(x, y, xi)" if self.of_scenarios else "coupling(x, y)"
-        found = call_user(jax.jit(self.coupling_fn), "coupling", call, *arguments, wrap=True)
+        found = call_user(trial(self.coupling_fn), "coupling", call, *arguments, wrap=True)
         if found is None or not jax.tree_util.all_leaves([found]) or not jnp.issubdtype(jnp.result_type(found), jnp.floating):
             raise InputError(f"coupling: {call} returns {describe(found)}; it must return numbers that are to be at most 0")
         if not np.all(np.isfinite(found)):

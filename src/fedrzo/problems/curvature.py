@@ -15,6 +15,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.inputs import Data
 from fedrzo.problems.lower_level import LowerLevel, WithLowerLoss
 from fedrzo.problems.monitor import mean_gradient
+from fedrzo.support.compiling import on_data
 from fedrzo.vi.spectrum import largest_eigenvalue
 
 DENSE = 200  # Hessians up to this size are formed; larger ones are probed by power iteration
@@ -163,12 +164,12 @@ def _at_points(probe: Callable[..., Any], problem: Problem, data: Data, x: jax.A
     return np.array([probe(problem, point) for point in points])
 
 
-@jax.jit
+@on_data
 def _single_extremes(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _extremes(lambda x: mean_gradient(problem, x), x)
 
 
-@jax.jit
+@on_data
 def _client_extremes(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
         client, data = Client.of(problem, i), problem.data
@@ -179,7 +180,7 @@ def _client_extremes(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Arr
     return jnp.min(least), jnp.max(largest)
 
 
-@jax.jit
+@on_data
 def _lower_extremes(problem: WithLowerLoss, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     level = LowerLevel(problem, problem.start[None])
     return _extremes(lambda y: mean_gradient(level, y), y)

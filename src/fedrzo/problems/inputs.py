@@ -14,6 +14,7 @@ from fedrzo.data.sampler import Sampler
 from fedrzo.errors import InputError, warn
 from fedrzo.problems.black_box import telling
 from fedrzo.support.arguments import call_user, check_tree, describe, kind
+from fedrzo.support.compiling import trial
 from fedrzo.support.pytrees import Layout, as_float
 
 PyTree = Any
@@ -25,7 +26,7 @@ SAMPLES = 6  # how many of a client are looked at before the first round
 def check_loss(loss: Loss, argument: str, call: str, *arguments: Any) -> float:
     """Try a loss, traced as it will be in the run, and say what is wrong with what it does."""
     with telling():
-        value = call_user(jax.jit(loss), argument, call, *arguments, wrap=True)
+        value = call_user(trial(loss), argument, call, *arguments, wrap=True)
         if not jax.tree_util.all_leaves([value]) or value is None:
             found = "None" if value is None else type(value).__name__
             raise InputError(f"{argument}: found {found}; it must return one number, the mean over its batch")

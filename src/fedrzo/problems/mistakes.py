@@ -19,6 +19,7 @@ from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.courtesy import ask
 from fedrzo.problems.inputs import SAMPLES, Data, drawn, some_samples
 from fedrzo.problems.questions import Stated
+from fedrzo.support.compiling import trial
 from fedrzo.support.known import known
 
 FAR = 1.0  # how far from x0 a loss that is flat near it is asked again
@@ -169,7 +170,7 @@ def _ask(function: Any, data: Data, points: list[tuple], clients: int, samples: 
 
     Of single samples, they come from the program that has just tried the loss; of several, it takes another small one.
     """
-    loss = jax.jit(function)
+    loss = trial(function)
     singles, together = [], []
     chosen = np.unique(np.linspace(0, data.clients - 1, clients).astype(int))
     if data.stored and clients == 1:
@@ -222,7 +223,7 @@ def lower_ignores_x(problem: Any) -> bool:
     batch = some_samples(lower.data, 0, SAMPLES if not lower.data.stored else min(SAMPLES, int(lower.data.sizes[0])))
     (x, far), (_, aside) = (_away(level, problem.dtype) for level in (upper, lower))
     y = np.asarray(lower.start, problem.dtype) + aside  # at y0 itself a product of x and y may vanish
-    slope = jax.jit(jax.grad(lower.loss, 1))
+    slope = trial(jax.grad(lower.loss, 1))
     points = (problem.into_domain(place) for place in (x, x + far, x - far))
     here, *there = (jax.tree.leaves(slope(*problem.trees(point, y), batch)) for point in points)
     return all(np.array_equal(a, b) for other in there for a, b in zip(here, other, strict=True))

@@ -15,6 +15,7 @@ from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss, one_sample
 from fedrzo.problems.monitor import mean
 from fedrzo.support.arguments import check_function, checked_signature
+from fedrzo.support.compiling import trial
 
 
 class Nonsmooth(Problem):
@@ -78,7 +79,7 @@ class Nonsmooth(Problem):
         """Compare a user's `pair` with what it stands for, at x0 along one direction."""
         x = np.asarray(self.x0)
         v = np.random.default_rng(0).standard_normal(x.size).astype(x.dtype) * 0.1 / np.sqrt(x.size)
-        value = jax.jit(self.value)
+        value = trial(self.value)
         sides = [float(value(jnp.asarray(point), batch)) for point in (x + v, x - v)]
         trees = self.layout.unravel(jnp.asarray(x)), self.layout.unravel(jnp.asarray(v))
         found = check_loss(pair, "pair", "pair(x, v, batch)", *trees, batch)

@@ -14,6 +14,7 @@ from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.inputs import Data, PyTree, one_sample
 from fedrzo.problems.lower_level import Hierarchical
 from fedrzo.support.arguments import call_user
+from fedrzo.support.compiling import on_data, once
 from fedrzo.support.pytrees import index
 from fedrzo.vi.base import SIGN
 from fedrzo.vi.spectrum import DENSE, at_point, largest_eigenvalue
@@ -197,7 +198,7 @@ def _chosen(data: Data, limit: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.repeat(np.arange(len(places)), [len(place) for place in places])
 
 
-@jax.jit
+@on_data
 def _measure_rows(problem: WithMap, x: jax.Array, points: jax.Array, rows: jax.Array) -> tuple[jax.Array, ...]:
     """Return mu, L and how far Y is broken, for each scenario: exactly, or good enough to rank them where y is large."""
     fetch = problem.scenarios().fetch
@@ -234,7 +235,7 @@ def _map(y: jax.Array, problem: WithMap, x: jax.Array, xi: PyTree) -> jax.Array:
     return problem.map(x, y, xi)
 
 
-@jax.jit
+@once
 def _scenario(problem: WithMap, row: jax.Array) -> PyTree:
     return problem.scenarios().fetch(row)
 

@@ -129,14 +129,17 @@ def _along_directions(
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """Return differences along random directions, and what gradients at two places of each say of them."""
     _, function, _ = list(_functions(problem))[index]
-    wrap, like = jax.random.wrap_key_data, (start.size, smoothing, start.dtype)
+
+    def draw(seed: jax.Array, i: int) -> jax.Array:
+        bits = directions.bits(jax.random.wrap_key_data(jnp.stack([seed, jnp.uint32(i)])), start.size)
+        v = bits.astype(jnp.int32).astype(start.dtype)
+        return v * (smoothing / jnp.linalg.norm(v))
 
     def one(given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         seed, (s, t) = given
-        v, off = jax.vmap(lambda i: directions.sphere(wrap(jnp.stack([seed, i])), *like))(jnp.arange(2, dtype=jnp.uint32))
-        center = start + off  # at the start itself a symmetric function would hide what is wrong
+        v, center = draw(seed, 0), start + draw(seed, 1)  # at the start a symmetric function would hide what is wrong
         at = center + jnp.stack([1.0, -1.0, s, t])[:, None] * v  # the two points of the difference, and the two places
-        values, slopes = jax.lax.map(lambda z: jax.value_and_grad(function)(z, batch), at)
+        values, slopes = jax.vmap(lambda z: jax.value_and_grad(function)(z, batch))(at)
         return values[0] - values[1], 2 * slopes[2:] @ v
 
     return jax.lax.map(one, (jnp.arange(DIRECTIONS, dtype=jnp.uint32), places))

@@ -14,6 +14,7 @@ from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss
 from fedrzo.problems.questions import BY_CLIENTS
 from fedrzo.problems.scenarios import EMPTY, measure
 from fedrzo.support.arguments import check_function, checked_signature
+from fedrzo.support.compiling import on_data
 from fedrzo.vi.base import check_solver
 from fedrzo.vi.spectrum import DENSE, at_point
 
@@ -227,7 +228,7 @@ class TwoStage(WithClientConstants):
         return check_loss(self.loss_fn, "loss", "loss(x, y, xi)", *trees, xi)
 
 
-@jax.jit
+@on_data
 def solve_once(problem: TwoStage, x: jax.Array, xi: PyTree, solver: vi.Solver, client: Any = None) -> vi.Solution:
     """Solve one lower level; compiled once for a problem and a kind of solver."""
     return problem.solve(x, xi, solver, client=client)

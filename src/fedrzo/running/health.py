@@ -16,6 +16,7 @@ from fedrzo.problems.curvature import bends_wrongly, points_around
 from fedrzo.problems.questions import BY_SERVER
 from fedrzo.results.history import History
 from fedrzo.results.text import WORSE
+from fedrzo.support.compiling import on_data
 
 ALIKE = 1e-6  # relative: losses, or lengths of steps, that differ by less count as equal
 ROUNDINGS = 100  # of one number: what a loss over all data may be off by, where that is more
@@ -125,7 +126,7 @@ def _hole(method: Method, session: Session, record: Progress) -> str | None:
     )
 
 
-@jax.jit
+@on_data
 def losses_at(problem: Problem, points: np.ndarray) -> jax.Array:
     """Return the monitored loss at each row."""
     return jax.vmap(lambda x: problem.evaluate(x)["loss"])(points)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrzo.problems.base import Problem
 from fedrzo.problems.questions import BY_CLIENTS
-from fedrzo.support.compiling import if_quick, once
+from fedrzo.support.compiling import on_data, once
 from fedrzo.support.known import known
 from fedrzo.support.pytrees import in_parts
 
@@ -72,7 +72,7 @@ def on_all(problem: Problem, points: np.ndarray) -> Look:
     return Look(*np.concatenate(found, axis=1)[:, : len(points)])
 
 
-@if_quick
+@on_data
 def _look(problem: Problem, points: jax.Array) -> jax.Array:
     rows = jax.vmap(problem.evaluate)(points)
     loss = rows["loss"]

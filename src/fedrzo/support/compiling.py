@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -18,13 +18,14 @@ GRAPHS = {"xla_gpu_graph_min_graph_size": 1}  # also a few kernels are launched 
 WIDE = {"xla_cpu_prefer_vector_width": 512}  # for long rows of integers; where loops are short it is slower
 
 
-# Half of the time to compile, for programs that run once or a few times.
-CHEAP = {
-    "xla_backend_optimization_level": 0,
+# Half of the time to compile. Programs are as fast, unless they have functions such as tanh of many numbers.
+FAST: dict[str, Any] = {
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
+CHEAP = FAST | {"xla_backend_optimization_level": 0}  # a quarter of it, for programs that run once or a few times
+LITTLE = 4000  # numbers in all clients' batches: programs that work on no more are compiled by `FAST`
 
 
 QUICK = contextvars.ContextVar("quick", default=False)
@@ -41,30 +42,35 @@ def quickly(wanted: bool = True) -> Iterator[None]:
 
 
 @functools.cache
-def compiler_options(platform: str, long: bool, quick: bool = False) -> dict[str, Any]:
-    """Return the options for rounds on a platform."""
+def compiler_options(platform: str, long: bool, quick: bool = False, little: bool = False) -> dict[str, Any]:
+    """Return the options for rounds on a platform, of a long x, compiled quickly, or working on few numbers."""
     if quick and platform == "cpu":
         return _usable(CHEAP)
-    return _usable({"cpu": SUMS | WIDE if long else SUMS, "gpu": GRAPHS}.get(platform, {}))
+    return _usable({"cpu": SUMS | (WIDE if long else {}) | (FAST if little else {}), "gpu": GRAPHS}.get(platform, {}))
+
+
+def trial(function: Callable) -> Callable:
+    """Compile a user's function quickly, to try it on a few samples; equal functions share their programs."""
+    return jax.jit(function, compiler_options=_usable(CHEAP if jax.default_backend() == "cpu" else {}))
 
 
 def once(function: Callable, static: tuple[str, ...] = ()) -> Callable:
-    """Compile a function that runs once or a few times, not inside of other compiled code: quickly rather than well.
+    """Compile a function of few numbers that runs a few times, not inside of other compiled code: quickly rather than well.
 
     Arguments whose names are in `static` are part of the program; they are given by name.
     """
-    return _compiled(function, lambda: True, static)
+    return _compiled(function, lambda: True, static, {})
 
 
-def if_quick(function: Callable) -> Callable:
-    """Compile a function, not inside of other compiled code: quickly within `quickly`, else well."""
-    return _compiled(function, QUICK.get, ())
+def on_data(function: Callable, static: tuple[str, ...] = ()) -> Callable:
+    """Compile a function likewise that works on samples, perhaps many: quickly within `quickly`, else by `FAST`."""
+    return _compiled(function, QUICK.get, static, FAST)
 
 
-def _compiled(function: Callable, is_quick: Callable[[], bool], static: tuple[str, ...]) -> Callable:
+def _compiled(function: Callable, is_quick: Callable[[], bool], static: tuple[str, ...], else_: dict[str, Any]) -> Callable:
     @functools.cache
     def compiled(platform: str, quick: bool) -> Callable:
-        options = _usable(CHEAP if quick and platform == "cpu" else {})
+        options = _usable((CHEAP if quick else else_) if platform == "cpu" else {})
         return jax.jit(function, static_argnames=static, compiler_options=options)
 
     @functools.wraps(function)
@@ -74,17 +80,19 @@ def _compiled(function: Callable, is_quick: Callable[[], bool], static: tuple[st
     return call
 
 
-def _usable(wanted: dict[str, Any]) -> dict[str, Any]:
+def _usable(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that this JAX knows, and that the user has not set in XLA_FLAGS."""
     flags = os.environ.get("XLA_FLAGS", "")
-    return {name: value for name, value in wanted.items() if name not in flags and _known(name, value)}
+    left = {name: value for name, value in wanted.items() if name not in flags}
+    return left if _known(tuple(left.items())) else {name: value for name, value in left.items() if _known(((name, value),))}
 
 
 @functools.cache
-def _known(name: str, value: Any) -> bool:
-    """Return whether this JAX takes an option; they come and go."""
+def _known(options: tuple[tuple[str, Any], ...]) -> bool:
+    """Return whether this JAX takes options; they come and go."""
     try:
-        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+        if options:
+            jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
         return False
     return True

@@ -18,6 +18,7 @@ from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
 from fedrzo.problems.start import check_point
 from fedrzo.support.arguments import checked_signature
+from fedrzo.support.compiling import on_data
 from fedrzo.support.interrupt import saying
 from fedrzo.support.numbers import constant, whole
 from fedrzo.theory.slopes import Slopes, slopes
@@ -157,7 +158,7 @@ def dissimilarity(problem: Problem, x: np.ndarray, radius: float, key: int) -> t
     return Interval.of_supremum(missing), b2
 
 
-@jax.jit
+@on_data
 def _set_distances(problem: Problem, points: jax.Array) -> tuple[jax.Array, jax.Array]:
     clients = jnp.arange(problem.clients)
 

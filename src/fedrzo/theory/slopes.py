@@ -17,6 +17,7 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.inputs import one_sample
 from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.support.compiling import on_data
 
 CLIENTS = 64  # looked at, at most
 SAMPLES = 128  # of each client, at most; fewer where there are many variables
@@ -113,7 +114,7 @@ def _over_clients(problem: Problem, clients: Any, seeds: jax.Array, stored: bool
     return jax.lax.map(client, jnp.asarray(clients))
 
 
-@functools.partial(jax.jit, static_argnames="stored")
+@functools.partial(on_data, static=("stored",))
 def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Slopes, jax.Array]:
     """Return the norms of gradients, and the samples' weights."""
 
@@ -130,7 +131,7 @@ def _gradients(problem: Problem, place: Place, clients: Any, seeds: Any, stored:
     return _over_clients(problem, clients, seeds, stored, one)
 
 
-@functools.partial(jax.jit, static_argnames="stored")
+@functools.partial(on_data, static=("stored",))
 def _differences(problem: Problem, place: Place, clients: Any, seeds: Any, stored: bool) -> tuple[Slopes, jax.Array]:
     """Return the same by differences, with what the lower level shows, and the samples' weights."""
     points, count, (used, n) = place.points, len(place.points), place.directions.shape

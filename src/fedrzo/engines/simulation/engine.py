@@ -15,10 +15,12 @@ from fedrzo.engines.simulation.compiled import Tally
 from fedrzo.engines.simulation.rounds import AT_ONCE, BLOCK, Span, advance, counts, evaluate, start
 from fedrzo.engines.simulation.spread import Spread, spread, worth_using
 from fedrzo.errors import InputError
+from fedrzo.federation.client import FULL
 from fedrzo.federation.protocol import Cost, PyTree
 from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
-from fedrzo.support.compiling import LONG, QUICK
+from fedrzo.problems.questions import BY_SERVER
+from fedrzo.support.compiling import LITTLE, LONG, QUICK
 from fedrzo.support.cores import cores
 from fedrzo.support.known import known
 
@@ -32,7 +34,7 @@ class SimulationSession(Session):
     def __init__(self, methods: list[Method], problem: Problem, keys: list[jax.Array], size: int | None, spread: Spread) -> None:
         self.many = len(methods) > 1
         self.size = size
-        self.quick = QUICK.get()
+        self.quick, self.little = QUICK.get(), _numbers(methods[0], problem) <= LITTLE
         self.spread = spread
         # A GPU is to know how long loops are; a CPU gains nothing by it, and a sweep over local steps compiles once.
         self.on_gpu = spread.platform == "gpu"
@@ -65,7 +67,7 @@ class SimulationSession(Session):
 
     def _advance(self, rounds: int, every: int, seen: bool) -> PyTree:
         span = Span(np.int32(self.round), np.int32(self.round + rounds), np.int32(every), np.bool_(seen))
-        self.carry, found = advance(self.spread.platform, self.problem.dim >= LONG, self.quick)(
+        self.carry, found = advance(self.spread.platform, self.problem.dim >= LONG, self.quick, self.little)(
             self.method, self.problem, self.key, self.carry, span,
             size=self.size, spread=self.spread, many=self.many, look=self.looking,
             known=self.known, block=min(self.every or BLOCK, BLOCK) if self.on_gpu else 0,
@@ -113,6 +115,15 @@ def _stacked(methods: list[Method], dtype: np.dtype) -> Any:
         return np.stack(leaves).astype(dtype) if all(isinstance(leaf, float) for leaf in leaves) else np.stack(leaves)
 
     return jax.tree.map(stack, *methods)
+
+
+def _numbers(method: Method, problem: Problem) -> float:
+    """Return how many numbers all clients' batches have to do with, entries of x or y for each sample."""
+    largest = max(layout.size for layout in problem.layouts.values())
+    batch = getattr(method, "batch_size", FULL)
+    samples = problem.clients * batch if batch != FULL else problem.data.samples
+    below = problem.stated[-1].data
+    return float(largest * max(samples, below.samples if below.stored and problem.lower_solved_by == BY_SERVER else 0))
 
 
 def _look(round: int, seen: tuple[dict[str, np.ndarray], Tally, np.ndarray], j: int) -> Look:

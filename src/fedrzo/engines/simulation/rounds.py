@@ -130,9 +130,9 @@ def looking(
 
 
 @functools.cache
-def advance(platform: str, long: bool, quick: bool = False) -> Any:
-    """Return the function that runs rounds, compiled for a platform, for a long x or a short one, well or quickly."""
-    static, options = ("size", "spread", "many", "block", "look", "known"), compiler_options(platform, long, quick)
+def advance(platform: str, long: bool, quick: bool = False, little: bool = False) -> Any:
+    """Return the function that runs rounds, compiled for a platform; see `compiler_options`."""
+    static, options = ("size", "spread", "many", "block", "look", "known"), compiler_options(platform, long, quick, little)
     return jax.jit(rounds, static_argnames=static, donate_argnames=("carry",), compiler_options=options)
 
 
