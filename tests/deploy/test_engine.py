@@ -156,6 +156,30 @@ def test_a_node_that_is_gone_is_waited_for_once_and_takes_part_again_when_it_is_
     assert list(found.history["failures"]) == [0, 2]
 
 
+def test_a_last_row_that_nobody_answered_is_asked_for_again(tmp_path):
+    nodes = inprocess.silos("memory", tmp_path)
+    grid = inprocess.InProcessGrid(nodes)
+    asked, nodes_of = [], grid.get_nodes
+
+    def turn(kind: str, number: int) -> None:
+        asked.append(kind)
+        gone = kind == "evaluate" and 9 < asked.count("evaluate") <= 12
+        for node in nodes:
+            node.alive = not gone
+
+    def return_later() -> list:
+        found = nodes_of()
+        for node in nodes:
+            node.alive = True
+        return found
+
+    grid.before, grid.get_nodes = turn, return_later
+    found = inprocess.run("memory", tmp_path, grid, rounds=3, eval_every=1, timeout=0.5)
+    lost = [event for event in found.events if "monitoring" in event.detail]
+    assert len(lost) == 3
+    np.testing.assert_allclose(found.history["loss"][-1], simulate("memory", 3).history["loss"][-1], rtol=1e-9)
+
+
 def test_too_few_clients_stop_the_run_and_nothing_is_lost(tmp_path):
     nodes = inprocess.silos("memory", tmp_path)
     grid = inprocess.InProcessGrid(nodes)

@@ -51,7 +51,11 @@ def over(weather: Weather, rounds: int, folder: Path, timeout: float = 30.0) -> 
     """Run over a network: x is that of all clients but those whom events name, in the rounds that they name."""
     config = {"out": str(folder / "out"), "rounds": rounds, "eval-every": rounds, "timeout": timeout}
     with Faraway(folder / "work", weather) as federation:
-        found = federation.run(app("nn", folder), config, print)
+        try:
+            found = federation.run(app("nn", folder), config, print)
+        except fz.FedrzoError as error:  # a round that the network kept from all nodes; the message says how to go on
+            assert "min_clients" in str(error)
+            found = federation.run(app("nn", folder), config | {"resume": True}, print)
         counts = federation.counts
     missing: dict[int, set[int]] = {}
     for event in found.events:

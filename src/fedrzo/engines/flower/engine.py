@@ -22,6 +22,8 @@ from fedrzo.problems.base import Problem
 from fedrzo.support.pytrees import replaced
 
 PyTree = Any
+REPEATED = 2  # times that a question of the history is asked again when fewer than `min_clients` answered
+RETURNING = 60.0  # seconds to wait for nodes to come back before that, if messages have no timeout
 
 
 class FlowerSession(AskingSession):
@@ -56,7 +58,10 @@ class FlowerSession(AskingSession):
         if looking is not None and answers is not None:
             self.events += answers.events
             looking.failures += len(answers.events)
-            looking.take(answers.mean(self.rules))
+            if len(answers.rows) < self.rules.min_clients and looking.repeated < REPEATED:
+                looking.repeated += 1  # nothing depends on when a question is answered: the next message asks it again
+            else:
+                looking.take(answers.mean(self.rules))
 
     def later(self, message: Message, ids: Iterable[int]) -> Callable[[], list[tuple[int, Reply]]]:
         """Have a message travel with the next one, or alone once it is asked for."""
@@ -97,6 +102,8 @@ class FlowerSession(AskingSession):
     def ask(self, look: Looking) -> None:
         """Ask clients the next question of a look, and bring what else waits."""
         self.looking = look
+        if look.repeated:
+            self.post.wait(range(self.problem.clients), self.rules.min_clients, self.rules.timeout or RETURNING)
         self.flush()
 
 

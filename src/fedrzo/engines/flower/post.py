@@ -125,6 +125,12 @@ class Post:
         here = [i for i in ids if i in self.nodes and i not in self.silent]
         return here, [i for i in ids if i not in here]
 
+    def wait(self, ids: Sequence[int], least: int, seconds: float) -> None:
+        """Wait until so many of some clients can be asked, or the time is over."""
+        limit = time.monotonic() + seconds
+        while len(self.present(ids)[0]) < least and time.monotonic() < limit:
+            time.sleep(POLL)
+
     def exchange(self, letters: Sequence[Letter], timeout: float | None) -> None:
         """Send each client all letters to it, as one message; hand on what comes back until the time is over."""
         ttl = None if timeout is None else timeout + GRACE

@@ -58,10 +58,11 @@ class Looking:
         self.at: Question = self.question  # where the row was seen
         self.row: Row = {}
         self.failures = 0  # answers that were missing or refused
+        self.repeated = 0  # times that the question was asked again
 
     def take(self, row: Row) -> None:
         """Go on with what clients answered to the question."""
-        self.row = row
+        self.row, self.repeated = row, 0
         try:
             self.question = self.at = self.questions.send(self.row)
         except StopIteration as end:
