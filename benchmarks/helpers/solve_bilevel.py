@@ -170,7 +170,9 @@ def supply_contract() -> Case:
             sold = jnp.mean(jnp.sum(y - y**2 / (2 * demand), axis=1))
             return -((price - x[1]) * sold - (x[0] - x[1]) * jnp.sum(y)) / 100
 
-        limits = fz.sets.Intersection(fz.sets.Box(np.array([2.0, 0.0]), np.array([9.5, 8.0])), fz.sets.Halfspace([-1.0, 1.0], -0.5))
+        limits = fz.sets.Intersection(
+            fz.sets.Box(np.array([2.0, 0.0]), np.array([9.5, 8.0])), fz.sets.Halfspace([-1.0, 1.0], -0.5)
+        )
         room_set = fz.sets.Intersection(fz.sets.Box(0.0, 200.0), fz.sets.Halfspace(np.ones(k), room))
         return fz.Bilevel(
             loss, lower, fz.ClientData(data), np.array([9.0, 1.0]), np.full(k, 10.0), limits, lower_constraint=room_set
@@ -211,7 +213,9 @@ def tolls() -> Case:
     rng = np.random.default_rng(25)
     data = []
     for size in (10, 20, 40):
-        data.append((rng.uniform(0.5, 3, 6) + rng.uniform(0, 1, (size, 6)), rng.uniform(0.1, 0.6, 6) * rng.uniform(0.8, 1.2, (size, 6))))
+        data.append(
+            (rng.uniform(0.5, 3, 6) + rng.uniform(0, 1, (size, 6)), rng.uniform(0.1, 0.6, 6) * rng.uniform(0.8, 1.2, (size, 6)))
+        )
     a, c = both([part[0] for part in data]), both([part[1] for part in data])
     total = 10.0
     rows = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1.0]]), np.array([3.0, 4.0, 5.0])
@@ -254,7 +258,7 @@ def tolls() -> Case:
 
 @case("bilevel")
 def day_tariff() -> Case:
-    """Prices of six blocks of a day. Households move their load; what a block may take falls with its price: Y(x) moves with x."""
+    """Prices of six blocks of a day, between which households move their load; a block takes less at a high price: Y(x) moves."""
     k, total = 6, 24.0
     rng = np.random.default_rng(26)
     data = [np.array([2, 3, 4, 4, 6, 5.0]) + rng.normal(size=k) + rng.normal(size=(size, k)) for size in (15, 30, 60, 45)]
@@ -337,7 +341,9 @@ def road_widths() -> Case:
     rng = np.random.default_rng(28)
     data = []
     for size in (8, 16, 32):
-        data.append((rng.uniform(0.5, 3, 6) + rng.uniform(0, 1, (size, 6)), rng.uniform(0.4, 1.6, 6) * rng.uniform(0.8, 1.2, (size, 6))))
+        data.append(
+            (rng.uniform(0.5, 3, 6) + rng.uniform(0, 1, (size, 6)), rng.uniform(0.4, 1.6, 6) * rng.uniform(0.8, 1.2, (size, 6)))
+        )
     a, c = both([part[0] for part in data]), both([part[1] for part in data])
     prices, total = rng.uniform(1.0, 4.0, 6), 10.0
 
@@ -377,7 +383,7 @@ def road_widths() -> Case:
 
 @case("bilevel")
 def patrols() -> Case:
-    """Patrols of eight sites against one who mixes attacks; each district asks privately for a least presence on its own sites."""
+    """Patrols of eight sites against one who mixes attacks; each district asks for a least presence on its own sites."""
     n = 8
     rng = np.random.default_rng(29)
     gain, harm = rng.uniform(2, 8, n), rng.uniform(2, 10, n)
@@ -476,11 +482,10 @@ def emission_tax() -> Case:
 
 @case("bilevel")
 def prior_mean() -> Case:
-    """A prior mean of 30 coefficients and its strength: the lower level fits few samples within a ball, the upper one held-back ones."""
+    """A prior mean of 30 coefficients: the lower level fits few samples within a ball, the upper one held-back samples."""
     k, radius = 30, 2.0
     truth = np.cos(np.arange(k))
     train, valid = splits(31, k, (6, 9, 12, 7), truth, 0.5)
-    valid = [(np.tile(U, (1, 1)), t) for U, t in valid]
 
     def state() -> Any:
         def loss(x: Any, y: Any, batch: Any) -> Any:

@@ -19,7 +19,9 @@ def robust_fit() -> Case:
     n, groups = 8, 5
     data = []
     rng = np.random.default_rng(41)
-    for i, (U, t) in enumerate(regression(41, n, (20, 40, 80, 30), np.linspace(-1, 1, n), lambda rng, size: rng.normal(size=size))):
+    for i, (U, t) in enumerate(
+        regression(41, n, (20, 40, 80, 30), np.linspace(-1, 1, n), lambda rng, size: rng.normal(size=size))
+    ):
         sensor = rng.integers(0, groups, len(t))
         data.append((U, t + np.where(sensor == i, 2.0, 0.0), sensor))
 
@@ -73,7 +75,19 @@ def kl_portfolio() -> Case:
             low, high = (level, high) if y.sum() > 1 else (low, level)
         return float(np.sum(-y * (returns @ x) - price * y * np.log(k * y)))
 
-    return Case(state, np.full(n, 1 / n), simplex(n), loss, smooth=True, starts=6)
+    def model(m: Any) -> Any:
+        import casadi as ca
+
+        from helpers.solve_models import lower, upper
+
+        x, y = upper(m, simplex(n), np.full(n, 1 / n)), m.variable(k, start=1 / k)
+        m.constrain(ca.sum1(y) - 1)
+        gains = ca.DM(returns) @ x
+        lower(m, y, gains + price * (ca.log(k * ca.fmax(y, 1e-9)) + 1), 1e-5, E=ca.DM.ones(1, k))
+        m.objective = -ca.dot(y, gains) - price * ca.dot(y, ca.log(k * ca.fmax(y, 1e-9)))
+        return x
+
+    return Case(state, np.full(n, 1 / n), simplex(n), loss, smooth=True, model=model, starts=6)
 
 
 @case("minimax")
@@ -102,13 +116,24 @@ def price_war() -> Case:
         y = with_rows(M, q, -np.ones((1, n)), np.array([-10.0]), x - 1, x + 1, start=x)[0]
         return float(-(x - cost) @ (base - 2 * x + cross @ y) / 10 - 0.4 * np.sum((y - x + 0.5) ** 2))
 
-    return Case(state, np.full(n, 5.0), box(n, 3.0, 8.0), loss)
+    def model(m: Any) -> Any:
+        import casadi as ca
+
+        from helpers.solve_models import lower, upper
+
+        x, y = upper(m, box(n, 3.0, 8.0), np.full(n, 5.0)), m.variable(n, start=5.0)
+        own = x - ca.DM(cost)
+        lower(m, y, ca.DM(cross.T) @ own / 10 + 0.8 * (y - x + 0.5), x - 1, x + 1, -ca.DM.ones(1, n), -10.0)
+        m.objective = -ca.dot(own, ca.DM(base) - 2 * x + ca.DM(cross) @ y) / 10 - 0.4 * ca.sumsqr(y - x + 0.5)
+        return x
+
+    return Case(state, np.full(n, 5.0), box(n, 3.0, 8.0), loss, model=model)
 
 
 @case("minimax")
 def agnostic() -> Case:
     """Logistic regression for the worst mix of five hospitals, near equal shares: agnostic federated learning."""
-    n, m = 15, 5
+    n, m_clients = 15, 5
     rng = np.random.default_rng(44)
     truth, data = rng.normal(size=n), []
     for i, size in enumerate((30, 60, 90, 150, 45)):
@@ -118,19 +143,40 @@ def agnostic() -> Case:
     def state() -> Any:
         def loss(x: Any, y: Any, batch: Any) -> Any:
             (U, t), mine = batch
-            return m * (mine @ y) * jnp.mean(jnp.logaddexp(0.0, -t * (U @ x))) - 0.5 * jnp.sum((y - 1 / m) ** 2) + 0.01 * x @ x
+            return (
+                m_clients * (mine @ y) * jnp.mean(jnp.logaddexp(0.0, -t * (U @ x)))
+                - 0.5 * jnp.sum((y - 1 / m_clients) ** 2)
+                + 0.01 * x @ x
+            )
 
-        fixed = [np.eye(m)[i] for i in range(m)]
+        fixed = [np.eye(m_clients)[i] for i in range(m_clients)]
         return fz.Minimax(
-            loss, fz.ClientData(data, fixed=fixed), np.zeros(n), np.full(m, 1 / m), lower_constraint=fz.sets.Simplex()
+            loss,
+            fz.ClientData(data, fixed=fixed),
+            np.zeros(n),
+            np.full(m_clients, 1 / m_clients),
+            lower_constraint=fz.sets.Simplex(),
         )
 
     def loss(x: np.ndarray) -> float:
         each = np.array([np.mean(np.logaddexp(0, -t * (U @ x))) for U, t in data])
-        y = with_rows(np.eye(m), -each - 1 / m, np.ones((1, m)), np.array([1.0]), 0.0, np.inf, equal=1)[0]
-        return float(y @ each - 0.5 * np.sum((y - 1 / m) ** 2) + 0.01 * x @ x)
+        y = with_rows(np.eye(m_clients), -each - 1 / m_clients, np.ones((1, m_clients)), np.array([1.0]), 0.0, np.inf, equal=1)[0]
+        return float(y @ each - 0.5 * np.sum((y - 1 / m_clients) ** 2) + 0.01 * x @ x)
 
-    return Case(state, np.zeros(n), box(n), loss, smooth=True, starts=4)
+    def model(m: Any) -> Any:
+        import casadi as ca
+
+        from helpers.solve_models import lower, upper
+
+        x, y = upper(m, box(n), np.zeros(n)), m.variable(m_clients, start=1 / m_clients)
+        m.constrain(ca.sum1(y) - 1)
+        parts = [-ca.DM(t) * (ca.DM(U) @ x) for U, t in data]
+        each = ca.vertcat(*(ca.sum1(ca.fmax(v, 0) + ca.log1p(ca.exp(-ca.fabs(v)))) / v.shape[0] for v in parts))
+        lower(m, y, y - 1 / m_clients - each, 0.0, E=ca.DM.ones(1, m_clients))
+        m.objective = ca.dot(y, each) - 0.5 * ca.sumsqr(y - 1 / m_clients) + 0.01 * ca.sumsqr(x)
+        return x
+
+    return Case(state, np.zeros(n), box(n), loss, smooth=True, model=model, starts=4)
 
 
 @case("minimax")
@@ -140,6 +186,7 @@ def jammed_channels() -> Case:
     rng = np.random.default_rng(45)
     gains, noise = rng.uniform(0.5, 2.0, n), rng.uniform(0.1, 0.6, n)
     data = [noise * rng.uniform(0.7, 1.3, (size, n)) for size in (6, 12, 24)]
+    x0 = np.linspace(1.9, 0.1, n)
     caps = [np.where(np.arange(n) % 3 == i, 2.0, 6.0) for i in range(3)]
 
     def rate(x: Any, y: Any, floor: Any, xp: Any) -> Any:
@@ -150,7 +197,7 @@ def jammed_channels() -> Case:
             return -rate(jnp.maximum(x, 0.0), jnp.maximum(y, 0.0), batch, jnp) - 0.05 * y @ y
 
         sets = [fz.sets.Intersection(fz.sets.Simplex(8.0), fz.sets.Box(0.0, cap)) for cap in caps]
-        return fz.Minimax(loss, fz.ClientData(data), np.full(n, 1.0), np.full(n, 0.5), sets, fz.sets.Simplex(4.0))
+        return fz.Minimax(loss, fz.ClientData(data), x0, np.full(n, 0.5), sets, fz.sets.Simplex(4.0))
 
     def loss(x: np.ndarray) -> float:
         x = np.maximum(x, 0)
@@ -172,7 +219,23 @@ def jammed_channels() -> Case:
 
     region = simplex(n, 8.0)
     region = type(region)(region.lower, np.min(caps, axis=0), equations=region.equations)
-    return Case(state, np.full(n, 1.0), region, loss, starts=6)
+
+    def model(m: Any) -> Any:
+        import casadi as ca
+
+        from helpers.solve_models import lower, upper
+
+        x, y = upper(m, region, x0), m.variable(n, 0.0, start=0.5)
+        m.constrain(ca.sum1(y) - 4)
+        slope, m.objective = 0.1 * y, -0.05 * ca.sumsqr(y)
+        for floors in data:
+            for row in map(ca.DM, floors):
+                slope += (1 / (row + y + ca.DM(gains) * x) - 1 / (row + y)) / len(floors) / len(data)
+                m.objective -= ca.sum1(ca.log1p(ca.DM(gains) * x / (row + y))) / len(floors) / len(data)
+        lower(m, y, slope, 0.0, E=ca.DM.ones(1, n))
+        return x
+
+    return Case(state, x0, region, loss, smooth=True, model=model, starts=6)
 
 
 @case("minimax")
@@ -209,12 +272,17 @@ def worst_demand() -> Case:
 
 @case("minimax")
 def dose_plan() -> Case:
-    """Thirty beam weights against an uncertain position of the body: the worst shift of 12 dose points, within bounds of its sum."""
+    """Thirty beam weights against an uncertain position of the body: 12 shifts with a bounded sum."""
     n, k = 30, 12
     rng = np.random.default_rng(47)
     data = []
     for size in (2, 4, 6):
-        data.append((np.abs(rng.normal(size=(size, k, n))) * np.exp(-rng.uniform(0, 2, (k, n))), np.where(np.arange(k) < 5, 4.0, 0.5)[None] + 0.2 * rng.normal(size=(size, k))))
+        data.append(
+            (
+                np.abs(rng.normal(size=(size, k, n))) * np.exp(-rng.uniform(0, 2, (k, n))),
+                np.where(np.arange(k) < 5, 4.0, 0.5)[None] + 0.2 * rng.normal(size=(size, k)),
+            )
+        )
 
     def state() -> Any:
         def loss(x: Any, y: Any, batch: Any) -> Any:
@@ -233,4 +301,19 @@ def dose_plan() -> Case:
         y = with_rows(0.4 * np.eye(k), -slope, A, b, -0.5, 0.5)[0]
         return float(np.mean([np.mean(np.sum((miss + y) ** 2, axis=1)) for miss in misses]) / 10 - 0.3 * y @ y + 0.02 * x.sum())
 
-    return Case(state, np.full(n, 0.2), box(n, 0.0, 2.0), loss, smooth=True, starts=5)
+    def model(m: Any) -> Any:
+        import casadi as ca
+
+        from helpers.solve_models import lower, upper
+
+        x, y = upper(m, box(n, 0.0, 2.0), np.full(n, 0.2)), m.variable(k)
+        m.objective, slope = 0.02 * ca.sum1(x) - 0.3 * ca.sumsqr(y), 0
+        for dose, want in data:
+            for D, w in zip(dose, want, strict=True):
+                miss = ca.DM(D) @ x - ca.DM(w)
+                slope += miss / 5 / len(want) / len(data)
+                m.objective += ca.sumsqr(miss + y) / 10 / len(want) / len(data)
+        lower(m, y, 0.4 * y - slope, -0.5, 0.5, ca.DM(A), ca.DM(b))
+        return x
+
+    return Case(state, np.full(n, 0.2), box(n, 0.0, 2.0), loss, smooth=True, model=model, starts=5)

@@ -23,10 +23,8 @@ def upper(m: Any, region: Region, x0: np.ndarray) -> Any:
     return x
 
 
-def lower(
-    m: Any, y: Any, gradient: Any, low: Any = None, high: Any = None, A: Any = None, b: Any = None, E: Any = None
-) -> None:
-    """Have y solve a variational inequality, in complementary pairs; bounds and b may depend on x, E y = const is stated apart."""
+def lower(m: Any, y: Any, gradient: Any, low: Any = None, high: Any = None, A: Any = None, b: Any = None, E: Any = None) -> None:
+    """Have y solve a variational inequality, in complementary pairs; bounds and b may depend on x. State E y = const apart."""
     k = y.shape[0]
     if low is not None:
         side = m.variable(k, 0.0)

@@ -76,7 +76,7 @@ def huber_l1() -> Case:
 
 @case("nonsmooth")
 def svm_budget() -> Case:
-    """A linear SVM with weights in a box and a budget on their sum of absolute values for each client's cost of features."""
+    """A linear SVM with weights in a box, and a private budget of each client for what features cost."""
     n = 30
     rng = np.random.default_rng(3)
     truth = rng.normal(size=n)
@@ -157,7 +157,7 @@ def cvar_portfolio() -> Case:
 
 @case("nonsmooth")
 def regret_simplex() -> Case:
-    """A mix of 12 bids of least mean regret against the best of six known strategies, with a cost of moving away from the old mix."""
+    """A mix of 12 bids of least mean regret against the best of six known strategies, with a cost of moving."""
     n = 12
     rng = np.random.default_rng(6)
     others, old = rng.dirichlet(np.ones(n) / 2, 6), np.full(n, 1 / n)
@@ -166,7 +166,7 @@ def regret_simplex() -> Case:
     def state() -> Any:
         def loss(x: Any, batch: Any) -> Any:
             regret = jnp.max(batch @ others.T, axis=1) - batch @ x
-            return jnp.mean(jnp.maximum(regret, 0.0) ** 1.0) + 0.3 * jnp.sum(jnp.abs(x - old))
+            return jnp.mean(jnp.maximum(regret, 0.0)) + 0.3 * jnp.sum(jnp.abs(x - old))
 
         return fz.Nonsmooth(loss, fz.ClientData(data), old, constraint=fz.sets.Simplex())
 
@@ -197,7 +197,8 @@ def newsvendor() -> Case:
 
     def state() -> Any:
         sets = [
-            fz.sets.Intersection(fz.sets.Box(np.append(low, 0.0), 400.0), fz.sets.Halfspace(np.ones(n + 1), 550.0)) for low in least
+            fz.sets.Intersection(fz.sets.Box(np.append(low, 0.0), 400.0), fz.sets.Halfspace(np.ones(n + 1), 550.0))
+            for low in least
         ]
         return fz.Nonsmooth(lambda x, batch: cost(x, batch, jnp), fz.ClientData(data), np.full(n + 1, 20.0), constraint=sets)
 
@@ -229,10 +230,6 @@ def weber_hubs() -> Case:
         return xp.mean(xp.minimum(one, other))
 
     def state() -> Any:
-        sets = [
-            fz.sets.Intersection(fz.sets.Box(0.0, 10.0), fz.sets.Product((fz.sets.Ball(town, r), fz.sets.Reals())))
-            for town, r in zip(towns, reach, strict=True)
-        ]
         sets = [fz.sets.Product((fz.sets.Ball(town, r), fz.sets.Box(0.0, 10.0))) for town, r in zip(towns, reach, strict=True)]
         x0 = (np.array([5.0, 5.0]), np.array([6.0, 4.0]))
         return fz.Nonsmooth(lambda x, b: cost(jnp.concatenate(x), b, jnp), fz.ClientData(data), x0, constraint=sets)

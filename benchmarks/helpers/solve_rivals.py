@@ -7,6 +7,8 @@ compilation is.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import signal
 import sys
@@ -20,11 +22,11 @@ import numpy as np
 
 from helpers.solve_cases import FEASIBLE, Case, make
 
+STARTS = 10  # of SLSQP and L-BFGS-B
 RELAXATIONS = [10.0**-k for k in range(0, 10, 2)]  # bounds on the products of complementary pairs, one nonlinear program each
-RESTARTS = 1000  # of CMA-ES and SLSQP; the clock ends them
 
 
-class TimeUp(BaseException):  # noqa: N818
+class TimeUp(BaseException):
     """The time of a rival is over."""
 
 
@@ -70,14 +72,21 @@ def by_fedrzo(case: Case, trace: Trace, seconds: float) -> dict[str, Any]:
         else:
             result = fz.solve(case.state(), seconds=seconds, progress=False)
             x = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.x_feasible)])
-            more = {"says": str(result.stopped), "notes": list(map(str, result.notes)), "method": str(result.spec.get("method", ""))[:60]}
+            more = {
+                "says": str(result.stopped),
+                "notes": list(map(str, result.notes)),
+                "method": str(result.spec.get("method", ""))[:60],
+            }
     history = [] if result is None else [[float(v) for v in result.history[name]] for name in ("seconds", "loss")]
     total = trace.seconds
     loss, violation = case.truth(x)
     trace.x, trace.best = x, (violation > FEASIBLE, loss)
     before = total - history[0][-1] if history else 0.0  # stating and checking the problem
     times = [before + value for value in history[0]] if history else [total]
-    trace.rows = [*zip(times[:-1], history[1][:-1] if history else [], [0.0] * (len(times) - 1), strict=True), (total, loss, violation)]
+    trace.rows = [
+        *zip(times[:-1], history[1][:-1] if history else [], [0.0] * (len(times) - 1), strict=True),
+        (total, loss, violation),
+    ]
     return more | {"history": history, "before": before, "warnings": [str(each.message) for each in caught]}
 
 
@@ -103,12 +112,10 @@ def by_slsqp(case: Case, trace: Trace, seconds: float) -> dict[str, Any]:
 
     rng, starts = np.random.default_rng(0), 0
     trace.add(case.region.project(case.x0))
-    while trace.seconds < seconds and starts < (1 if case.convex is not None and case.smooth else 10):
+    while trace.seconds < seconds and starts < STARTS:
         x = case.region.project(case.x0) if starts == 0 else case.region.draw(rng, case.x0)
-        try:
+        with contextlib.suppress(ArithmeticError, ValueError):
             trace.add(slsqp(case, x, callback=trace.add).x)
-        except (ArithmeticError, ValueError):
-            pass
         starts += 1
     return {"says": f"{starts} starts"}
 
@@ -119,12 +126,10 @@ def by_lbfgsb(case: Case, trace: Trace, seconds: float) -> dict[str, Any]:
 
     rng, starts = np.random.default_rng(0), 0
     bounds = list(zip(case.region.lower, case.region.upper, strict=True))
-    while trace.seconds < seconds and starts < 10:
+    while trace.seconds < seconds and starts < STARTS:
         x = case.region.project(case.x0) if starts == 0 else case.region.draw(rng, case.x0)
-        try:
+        with contextlib.suppress(ArithmeticError, ValueError):
             trace.add(minimize(case.loss, x, method="L-BFGS-B", bounds=bounds, callback=trace.add).x)
-        except (ArithmeticError, ValueError):
-            pass
         starts += 1
     return {"says": f"{starts} starts"}
 
@@ -174,6 +179,12 @@ SOLVERS: dict[str, Callable[[Case, Trace, float], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+PACKAGES = {  # imported before the clock starts
+    "fedrzo": ("jax", "fedrzo.solving.solve", "fedrzo.solving.minimize"), "ipopt": ("casadi", "helpers.solve_models"),
+    "slsqp": ("scipy.optimize",), "lbfgsb": ("scipy.optimize",), "cma": ("cma",),
+}  # fmt: skip
+
+
 def applies(solver: str, case: Case) -> bool:
     """Return whether a solver can be asked to solve a problem."""
     if solver == "ipopt":
@@ -187,14 +198,9 @@ def main() -> None:
     """Do the job of the command line."""
     job = json.loads(sys.argv[1])
     case, solver = make(job["problem"]), SOLVERS[job["solver"]]
-    if job["solver"] != "fedrzo":
-        _ = case.start
-    else:
-        import jax  # noqa: F401
-
-        import fedrzo as fz
-
-        _ = fz.solve, fz.minimize, fz.QuasiNewton
+    for module in PACKAGES[job["solver"]]:
+        importlib.import_module(module)
+    _ = case.start
 
     def stop(*_: Any) -> None:
         raise TimeUp
