@@ -15,9 +15,11 @@ from helpers.results import STORED
 
 ORDER = (
     "losses", "levels", "peers", "zo", "bilevel", "twostage", "cournot", "projections", "growth", "mpec", "gradients",
-    "hypergradients", "communication", "privacy", "theory", "intervals", "ray_load",
+    "hypergradients", "communication", "privacy", "theory", "intervals", "ray_load", "courtesy", "solve",
 )  # fmt: skip
-FIGURES = {"gradients": "gradients.svg", "mpec": "mpec.png", "privacy": "privacy.png", "ray_load": "ray_load.png"}
+FIGURES = {
+    "gradients": "gradients.svg", "mpec": "mpec.png", "privacy": "privacy.png", "ray_load": "ray_load.png", "solve": "solve.png",
+}  # fmt: skip
 HEAD = """<!-- Made by `python benchmarks/page.py > docs/benchmarks.md` from benchmarks/results/*.json. -->
 # Benchmarks
 

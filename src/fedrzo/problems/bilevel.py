@@ -23,6 +23,8 @@ from fedrzo.support.arguments import check_function, checked_signature
 from fedrzo.support.compiling import on_data, once
 from fedrzo.support.pytrees import replaced
 
+HESSIANS = 1e7  # numbers in all samples' lower Hessians up to which they are used
+SETTLED = 1e-12  # the step that is left, relative to y, in such a solve
 ACCURATE = 1e-10  # of the gradient at the start: how far monitoring solves the lower level
 
 
@@ -146,6 +148,10 @@ class Bilevel(WithLowerLoss):
                 return numeric_gradient(lambda y: mean_loss(level, y), y)
             return mean_gradient(level, y)
 
+        q, data = self.lower_layout.size, self.lower_data
+        if not self.lower_blackbox and q <= vi.LARGEST and (data.stored and data.samples * q**2 <= HESSIANS):
+            lower_set = self.lower_set_at(level.points[0])
+            return vi.Newton(SETTLED).solve(gradient, lower_set, self.start_below, None, None).y
         return minimise(gradient, lambda y, near: level.sets.project(0, y, near), self.start_below, ACCURATE)
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array]]:

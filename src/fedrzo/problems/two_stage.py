@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import vi
+from fedrzo import sets, vi
 from fedrzo.data.client_data import CHUNK
 from fedrzo.problems.client_constants import WithClientConstants
 from fedrzo.problems.inputs import Data, Loss, PyTree, check_loss
@@ -78,7 +78,7 @@ class TwoStage(WithClientConstants):
         self.map_fn = check_function(map, "map")
         self._set_lower(y0, lower_constraint, modulus, smoothness)
         self._set_coupling(coupling, penalty)
-        self.monitor = vi.Accelerated(MONITORED) if monitor is None else check_solver(monitor, "monitor")
+        self.monitor = vi.accurate(self.lower_layout.size, MONITORED) if monitor is None else check_solver(monitor, "monitor")
         with self.precision():
             self.check_map()
             self.take_constants(measure(self) if self.estimated else None)
@@ -99,12 +99,19 @@ class TwoStage(WithClientConstants):
 
     def solve(self, x: jax.Array, xi: PyTree, solver: vi.Solver, k: Any = 1, client: Any = None) -> vi.Solution:
         """Solve the lower level at a flat x for a scenario of a client. Where Y(x, xi) is empty, y is NaN, which stops a run."""
+        found = solver.solve(*self.inequality(x, xi), *self.constants_of(client), k)
+        return self.told_empty(x, xi, found)
+
+    def inequality(self, x: jax.Array, xi: PyTree) -> tuple[Callable[[jax.Array], jax.Array], sets.Set, jax.Array]:
+        """Return the map and the set of the lower level at a flat x for a scenario, and where its solve starts."""
         point = self.into_domain(jnp.asarray(x, float))
-        lower_set = self.lower_set_at(point, xi)
-        start = self.start_below
-        found = solver.solve(lambda y: self.map(point, y, xi), lower_set, start, *self.constants_of(client), k)
+        return lambda y: self.map(point, y, xi), self.lower_set_at(point, xi), self.start_below
+
+    def told_empty(self, x: jax.Array, xi: PyTree, found: vi.Solution) -> vi.Solution:
+        """Return a solution, with y NaN if Y(x, xi) is empty."""
         if self.lower_set_fn is None:  # a constant Y was looked at before the run
             return found
+        lower_set = self.lower_set_at(self.into_domain(jnp.asarray(x, float)), xi)
         return found._replace(y=jnp.where(lower_set.violation(found.y) > EMPTY, jnp.nan, found.y))
 
     def bounds(self, points: jax.Array, batch: PyTree, found: vi.Solution) -> jax.Array:
@@ -134,10 +141,23 @@ class TwoStage(WithClientConstants):
         """Return loss(x, y(x, xi), xi), its gradient in x, and y(x, xi), for each scenario of a batch."""
 
         def one(xi: PyTree) -> tuple[jax.Array, jax.Array, vi.Solution]:
+            if isinstance(solver, vi.Newton):
+                found, linear = solver.solve_and_linearise(*self.inequality(x, xi), self.constants_of(client).mu)
+                found = self.told_empty(x, xi, found)
+                return self.value(x, found.y, xi), self.gradient_by(linear, x, found.y, xi), found
             found = self.solve(x, xi, solver, k, client)
             return self.value(x, found.y, xi), self.gradient(x, found.y, xi, 1 / self.constants_of(client).L), found
 
         return jax.vmap(one, (self.scenario_axis,))(batch)
+
+    def gradient_by(self, linear: Any, x: jax.Array, y: jax.Array, xi: PyTree) -> jax.Array:
+        """Return the gradient of loss(x, y(x, xi), xi) at a flat x, by the linear equation that y solves."""
+        direct, through = jax.grad(self.value, (0, 1))(x, y, xi)
+        s, v = linear.adjoint(through)
+        found = direct + jax.grad(lambda x: linear.a * jnp.vdot(self.map(self.into_domain(x), y, xi), s))(x)
+        if self.lower_set_fn is None:
+            return found
+        return found + jax.vjp(lambda x: self.lower_set_at(self.into_domain(x), xi).project(linear.z), x)[1](v)[0]
 
     def gradient(self, x: jax.Array, y: jax.Array, xi: PyTree, length: Any) -> jax.Array:
         """Return the gradient of loss(x, y(x, xi), xi) at a flat x whose lower solution is y.
@@ -204,7 +224,7 @@ class TwoStage(WithClientConstants):
         """Return an accurate lower-level solution at x (a pytree, such as `result.x`) for one scenario."""
         with self.precision():
             flat, xi = jnp.asarray(self.layout.ravel(x), float), jax.tree.map(jnp.asarray, xi)
-            found = solve_once(self, flat, xi, vi.Accelerated(MONITORED))
+            found = solve_once(self, flat, xi, vi.accurate(self.lower_layout.size, MONITORED))
             return self.lower_layout.unravel(np.asarray(found.y))
 
     def constants_at(self, x: np.ndarray) -> vi.Constants:

@@ -24,6 +24,8 @@ FEWEST, MOST = 8, 512  # rounds of a stage
 CLOSE = 1e-4  # the last parameter of the Moreau term, in units of the first
 CLOSING = 200  # rounds for the way there
 ROUNDS = 20_000  # of one descent, at most
+ELSEWHERE = 3  # descents from elsewhere, each from a ball `FACTOR` times as large as the one before
+QUICK, SPARE = 1.0, 0.2  # seconds of a descent that are always spent so often; share of the time left that may be
 HEAVIER = 8.0  # than the first stage: a first certificate through a lower level, nearly all of it compilation
 
 
@@ -44,6 +46,7 @@ class Descents(Search):
         self.rested = False  # whether this descent is over
         self.descents, self.runs, self.seed = 0, 0, 0
         self.compiling = 0.0  # seconds of the first stage
+        self.since, self.slowest = math.inf, 0.0  # when the present descent from elsewhere began; seconds that the longest took
 
     @property
     def can_certify(self) -> bool:
@@ -76,9 +79,15 @@ class Descents(Search):
         self.rested, self.rounds, self.smoothing = False, FEWEST, 0.0
         return True
 
+    def tries(self, certified: bool) -> int:
+        """Return how many descents from elsewhere have to gain nothing: several, each farther away, while they are quick."""
+        self.slowest = max(self.slowest, time.perf_counter() - self.since)
+        return ELSEWHERE if self.slowest < QUICK or self.slowest * ELSEWHERE < SPARE * self.left else 0 if certified else 1
+
     def descend_again(self) -> None:
         """Begin another descent, from a point some way off."""
         self.close()
+        self.since = time.perf_counter()
         self.here = self._elsewhere(self.best)
         self.top, self.before = self.here.loss, self.best.loss
         self.rested, self.rounds = False, FEWEST

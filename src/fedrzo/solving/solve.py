@@ -35,6 +35,8 @@ from fedrzo.support.progress import is_wanted
 
 ENOUGH = 1e-3  # of the certificate's bound at the start: what the one at the end should be at most
 TIME_UP = "the time limit was reached"
+CERTIFIED = "certified: the bound on the gradient has fallen to a thousandth"
+ELSEWHERE = "another descent, from elsewhere, gained nothing more"
 SHARE = 0.95  # of the time limit; the rest is for the lower level's answer at the end
 OUTSIDE = 0.1  # distance of x from its sets that is noted, relative to the first smoothing
 SMALL = 1.5e4  # numbers that one evaluation works on: below it, compilation takes most of the time
@@ -139,7 +141,8 @@ def solve(
 
 
 def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
-    """Descend until a certificate says that it is enough, a descent from elsewhere gains nothing, or time is up."""
+    """Descend until a certificate says that it is enough, descents from elsewhere gain nothing, or time is up."""
+    found, of = None, None  # certificates, and of which point
     while True:
         elsewhere = search.before < search.top
         while not (search.late or search.exhausted):
@@ -150,16 +153,14 @@ def _descend(search: Search, began: float, shown: bool) -> Certificates | None:
                 print(f"stage {search.stages}, {search.taken:,} rounds: loss {short(search.objective)}, {spent}", file=sys.stderr)
         if not search.kept and not search.late and search.firmer():
             continue
-        found = certified(search, shown) if search.can_certify else None
-        if found is not None:
-            search.row(time.perf_counter() - began)
-        if found is not None and enough(*found):
-            search.ended = "certified: the bound on the gradient has fallen to a thousandth"
-        elif search.late:
-            search.ended = TIME_UP
-        elif elsewhere and not search.gained:
-            search.ended = "another descent, from elsewhere, gained nothing more"
-        if search.ended:
+        if of is not search.best:
+            found, of = (certified(search, shown) if search.can_certify else None), search.best
+            if found is not None:
+                search.row(time.perf_counter() - began)
+        search.misses = search.misses + 1 if elsewhere and not search.gained else 0
+        is_enough = found is not None and enough(*found)
+        if search.late or search.misses >= search.tries(is_enough):
+            search.ended = CERTIFIED if is_enough else TIME_UP if search.late else ELSEWHERE
             return found
         search.descend_again()
 

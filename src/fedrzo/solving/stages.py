@@ -55,6 +55,7 @@ class Search:
         self.cost, self.history, self.recent = self.setup.cost, History(), list[Point]()  # of the last stages, their ends
         self.slope = scales.slope  # of the loss, as the last stage has seen it
         self.raised = 0  # times that the penalty was
+        self.misses = 0  # descents from elsewhere, in a row, that gained nothing
         self.ended = ""  # why it is over
         self.refused = ""  # why there is no certificate
         self.judging, self.certified = 0.0, 0.0  # seconds that the last look, and the last certificates, took
@@ -120,6 +121,10 @@ class Search:
         takes = self.certified or max(CERTIFYING, LOOKS * self.judging)
         return self.best.method is not None and self.deadline - time.perf_counter() > takes
 
+    def tries(self, certified: bool) -> int:
+        """Return how many descents from elsewhere have to gain nothing before the search is over."""
+        return 0 if certified else 1
+
     def descend_again(self) -> None:
         """Begin another descent: from the best point where the last descent gained, else from a point some way off."""
         start = self.best._replace(step=FIRST)
@@ -132,7 +137,7 @@ class Search:
         """Return a point some way off where the loss is finite; the point itself where there is none."""
         noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(point.feasible.shape)
         for i in range(LANES):
-            away = point.feasible + self.largest / FACTOR**i * noise / np.linalg.norm(noise)
+            away = point.feasible + self.largest * FACTOR ** (self.misses - i) * noise / np.linalg.norm(noise)
             [loss], [broken], [feasible] = self._judge([away.astype(point.feasible.dtype)])
             if math.isfinite(loss):
                 return Point(feasible, feasible, float(loss), float(broken))
