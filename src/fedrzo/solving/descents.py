@@ -24,8 +24,8 @@ FEWEST, MOST = 8, 512  # rounds of a stage
 CLOSE = 1e-4  # the last parameter of the Moreau term, in units of the first
 CLOSING = 200  # rounds for the way there
 ROUNDS = 20_000  # of one descent, at most
-ELSEWHERE = 3  # descents from elsewhere, each from a ball `FACTOR` times as large as the one before
-QUICK, SPARE = 1.0, 0.2  # seconds of a descent that are always spent so often; share of the time left that may be
+SEVERAL, MANY = 3, 9  # descents from elsewhere in a row, if they are quick and if they are very quick
+QUICK, SPARE = 1.0, 0.2  # seconds of a very quick descent; share of the time left that `SEVERAL` may take
 HEAVIER = 8.0  # than the first stage: a first certificate through a lower level, nearly all of it compilation
 
 
@@ -80,9 +80,11 @@ class Descents(Search):
         return True
 
     def tries(self, certified: bool) -> int:
-        """Return how many descents from elsewhere have to gain nothing: several, each farther away, while they are quick."""
+        """Return how many descents from elsewhere have to gain nothing: several while they are quick."""
         self.slowest = max(self.slowest, time.perf_counter() - self.since)
-        return ELSEWHERE if self.slowest < QUICK or self.slowest * ELSEWHERE < SPARE * self.left else 0 if certified else 1
+        if self.slowest < QUICK:
+            return MANY
+        return SEVERAL if self.slowest * SEVERAL < SPARE * self.left else 0 if certified else 1
 
     def descend_again(self) -> None:
         """Begin another descent, from a point some way off."""

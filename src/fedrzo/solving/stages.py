@@ -26,6 +26,7 @@ UPWARDS = 2  # how many of them may be longer than the last best one
 LONGEST = 1.0  # in units of the Moreau parameter, where there are sets: half of what no longer contracts
 MORE, MOST = 1.5, 1000  # rounds of a stage: how many more after one that gains little, at most
 LITTLE, ALIKE = 0.01, 1e-6  # of all that a descent has gained
+BALLS = 3  # of radii `FACTOR` apart, from which descents elsewhere begin in turn
 SMALLEST = 1e-5  # smoothing, in units of the largest
 CERTIFYING, LOOKS = 10.0, 1024  # a first certificate takes some seconds to compile, and what so many looks at a stage's ends take
 TOLERATED, CLEARLY = 1e-4, 0.1  # of the largest violation seen: none; one that shows too small a penalty during a descent
@@ -137,7 +138,7 @@ class Search:
         """Return a point some way off where the loss is finite; the point itself where there is none."""
         noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(point.feasible.shape)
         for i in range(LANES):
-            away = point.feasible + self.largest * FACTOR ** (self.misses - i) * noise / np.linalg.norm(noise)
+            away = point.feasible + self.largest * FACTOR ** (self.misses % BALLS - i) * noise / np.linalg.norm(noise)
             [loss], [broken], [feasible] = self._judge([away.astype(point.feasible.dtype)])
             if math.isfinite(loss):
                 return Point(feasible, feasible, float(loss), float(broken))
