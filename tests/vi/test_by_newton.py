@@ -67,3 +67,21 @@ def test_what_it_does_not_take():
     with pytest.raises(fz.InputError, match=r"fz\.vi\.Newton needs tolerance and max_steps"):
         Newton(None)
     assert repr(Newton(1e-6)) == "Newton(tolerance=1e-06)"
+
+
+def test_a_lower_loss_without_second_derivatives_is_monitored_by_its_gradients():
+    """As those that a `jax.custom_vjp` is part of; before a run asks for mu and L, which it cannot measure then."""
+
+    @jax.custom_vjp
+    def square(r):
+        return jnp.sum(r**2)
+
+    square.defvjp(lambda r: (square(r), r), lambda r, g: (2 * g * r,))
+    data = fz.ClientData([np.ones((2, 2)), np.zeros((3, 2))])
+    problem = fz.Bilevel(
+        lambda x, y, b: jnp.sum((y - 1) ** 2), lambda x, y, b: square(y - x) + jnp.mean(jnp.sum((y - b) ** 2, axis=-1)),
+        data, np.zeros(2), np.zeros(2), modulus=4.0, smoothness=4.0,
+    )  # fmt: skip
+    np.testing.assert_allclose(problem.lower_solutions(np.array([[0.5, 1.0]]))[0], [0.5, 0.75], atol=1e-9)
+    with pytest.raises(fz.InputError, match="lower: QuasiNewton needs second derivatives"):
+        fz.QuasiNewton(0.1).check(problem)

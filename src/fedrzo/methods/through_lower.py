@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedrzo import vi
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL, Client
 from fedrzo.federation.protocol import Federation, Reply
-from fedrzo.problems.base import Problem
+from fedrzo.problems.monitor import mean_gradient
 from fedrzo.vi import normal_map
 from fedrzo.vi.normal_map import LARGEST, Zero
 
@@ -123,7 +124,7 @@ class ThroughLower:
         return Reply((jax.vmap(moves)(client.points, z, v), cross), gradients=2 * client.cost(FULL))
 
 
-def check_below(problem: Problem, name: str) -> None:
+def check_below(problem: Any, name: str) -> None:
     """Refuse a lower level whose Hessians cannot be had."""
     if problem.lower_blackbox:
         raise InputError(f"lower: {name} needs gradients, a black box has none; use fz.FedRZObl")
@@ -131,3 +132,9 @@ def check_below(problem: Problem, name: str) -> None:
         raise InputError(f"lower_data: {name} needs all samples, which a Sampler has not; use fz.FedRZObl")
     if (q := problem.layouts["y0"].size) > LARGEST:
         raise InputError(f"y0: found {q} entries, and {name} factorises the lower Hessian of up to {LARGEST}; use fz.FedRZObl")
+    level = problem.lower_level(problem.start)
+    lower_set = problem.lower_set_at(level.points[0])
+    with problem.precision():
+        unknown = vi.lacks_jacobians(lambda y: mean_gradient(level, y), lower_set, problem.start_below)
+    if unknown:
+        raise InputError(f"lower: {name} needs second derivatives, and JAX has none of this function; use fz.FedRZObl")

@@ -149,9 +149,10 @@ class Bilevel(WithLowerLoss):
             return mean_gradient(level, y)
 
         q, data = self.lower_layout.size, self.lower_data
-        if not self.lower_blackbox and q <= vi.LARGEST and (data.stored and data.samples * q**2 <= HESSIANS):
+        if not self.lower_blackbox and q <= vi.LARGEST and data.stored and data.samples * q**2 <= HESSIANS:
             lower_set = self.lower_set_at(level.points[0])
-            return vi.Newton(SETTLED).solve(gradient, lower_set, self.start_below, None, None).y
+            if not vi.lacks_jacobians(gradient, lower_set, self.start_below):
+                return vi.Newton(SETTLED).solve(gradient, lower_set, self.start_below, None, None).y
         return minimise(gradient, lambda y, near: level.sets.project(0, y, near), self.start_below, ACCURATE)
 
     def solved_at(self, points: jax.Array) -> Callable[[PyTree], tuple[jax.Array, jax.Array]]:

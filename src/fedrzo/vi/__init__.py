@@ -8,11 +8,11 @@ Each solve returns a `Solution` with a bound on its distance to y*.
 from fedrzo.vi.accelerated import Accelerated
 from fedrzo.vi.adjoint import adjoint
 from fedrzo.vi.base import Solution, Solver, needed_tau
-from fedrzo.vi.by_newton import LARGEST, Newton, accurate
+from fedrzo.vi.by_newton import LARGEST, Newton, accurate, lacks_jacobians
 from fedrzo.vi.fixed_step import Extragradient, Projection
 from fedrzo.vi.spectrum import Constants, measure
 
 __all__ = [
     "LARGEST", "Accelerated", "Constants", "Extragradient", "Newton", "Projection", "Solution", "Solver", "accurate", "adjoint",
-    "measure", "needed_tau",
+    "lacks_jacobians", "measure", "needed_tau",
 ]  # fmt: skip

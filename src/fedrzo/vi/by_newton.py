@@ -98,6 +98,21 @@ class Newton(Solver):
         return found, Linear(zero.best_z, zero.best_a, zero.best_slope, projection)
 
 
+def lacks_jacobians(map: Map, set: Set, y: jax.Array) -> bool:
+    """Return whether JAX traces a map and a projection, but not their Jacobians: functions with a `custom_vjp` have none."""
+    own = type(set).__module__.startswith("fedrzo.")  # of these, all projections have Jacobians
+    parts = [map] if own else [map, set.project]
+    try:
+        jax.eval_shape(lambda y: [part(y) for part in parts], y)
+    except Exception:  # another question says what is wrong
+        return False
+    try:
+        jax.eval_shape(lambda y: [jax.jvp(part, (y,), (y,)) for part in parts], y)
+    except TypeError:
+        return True
+    return False
+
+
 def accurate(size: int, tolerance: float) -> Solver:
     """Return the solver for accurate lower levels of so many variables."""
     return Newton(tolerance) if size <= LARGEST else Accelerated(tolerance)
