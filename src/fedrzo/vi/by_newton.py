@@ -107,7 +107,7 @@ def lacks_jacobians(map: Map, set: Set, y: jax.Array) -> bool:
     except Exception:  # another question says what is wrong
         return False
     try:
-        jax.eval_shape(lambda y: [jax.jvp(part, (y,), (y,)) for part in parts], y)
+        jax.eval_shape(lambda y: [jax.jacfwd(part)(y) for part in parts], y)
     except TypeError:
         return True
     return False
