@@ -17,15 +17,15 @@ from fedrzo.federation.protocol import Cost
 from fedrzo.methods.descent import BALLS, SHRINK
 from fedrzo.results.text import short
 from fedrzo.solving.judging import FIRST, Point
-from fedrzo.solving.setup import seed_of
+from fedrzo.solving.setup import seed_of, work_of
 from fedrzo.solving.stages import ALIKE, Search
 
 FEWEST, MOST = 8, 512  # rounds of a stage
 CLOSE = 1e-4  # the last parameter of the Moreau term, in units of the first
 CLOSING = 200  # rounds for the way there
 ROUNDS = 20_000  # of one descent, at most
-SEVERAL, MANY = 3, 9  # descents from elsewhere in a row, if they are quick and if they are very quick
-QUICK, SPARE = 1.0, 0.2  # seconds of a very quick descent; share of the time left that `SEVERAL` may take
+# Descents from elsewhere in a row, up to so many rounds of the longest, and numbers that it works on: no clock may decide.
+QUICK = ((9, 500, 1e7), (3, 1000, 1e8))
 HEAVIER = 8.0  # than the first stage: a first certificate through a lower level, nearly all of it compilation
 
 
@@ -46,7 +46,7 @@ class Descents(Search):
         self.rested = False  # whether this descent is over
         self.descents, self.runs, self.seed = 0, 0, 0
         self.compiling = 0.0  # seconds of the first stage
-        self.since, self.slowest = math.inf, 0.0  # when the present descent from elsewhere began; seconds that the longest took
+        self.since = self.longest = 0  # rounds before the present descent; of the longest one
 
     @property
     def can_certify(self) -> bool:
@@ -81,15 +81,17 @@ class Descents(Search):
 
     def tries(self, certified: bool) -> int:
         """Return how many descents from elsewhere have to gain nothing: several while they are quick."""
-        self.slowest = max(self.slowest, time.perf_counter() - self.since)
-        if self.slowest < QUICK:
-            return MANY
-        return SEVERAL if self.slowest * SEVERAL < SPARE * self.left else 0 if certified else 1
+        self.longest = max(self.longest, self.taken - self.since)
+        work = self.longest * work_of(self.setup.problem)
+        for tries, rounds, numbers in QUICK:
+            if self.longest <= rounds and work <= numbers:
+                return tries
+        return 0 if certified else 1
 
     def descend_again(self) -> None:
         """Begin another descent, from a point some way off."""
         self.close()
-        self.since = time.perf_counter()
+        self.since = self.taken
         self.here = self._elsewhere(self.best)
         self.top, self.before = self.here.loss, self.best.loss
         self.rested, self.rounds = False, FEWEST

@@ -118,7 +118,7 @@ def _stacked(methods: list[Method], dtype: np.dtype) -> Any:
 
 
 def _numbers(method: Method, problem: Problem) -> float:
-    """Return how many numbers all clients' batches have to do with, entries of x or y for each sample."""
+    """Return the entries of x, or of y if there are more, times the samples in all clients' batches."""
     largest = max(layout.size for layout in problem.layouts.values())
     batch = getattr(method, "batch_size", FULL)
     samples = problem.clients * batch if batch != FULL else problem.data.samples
