@@ -85,3 +85,16 @@ def test_a_lower_loss_without_second_derivatives_is_monitored_by_its_gradients()
     np.testing.assert_allclose(problem.lower_solutions(np.array([[0.5, 1.0]]))[0], [0.5, 0.75], atol=1e-9)
     with pytest.raises(fz.InputError, match="lower: QuasiNewton needs second derivatives"):
         fz.QuasiNewton(0.1).check(problem)
+
+
+def test_a_guard_at_the_bounds_is_no_solution():
+    """With half of the slope that `maximum` has at 0, y = 0 would look like a solution; Newton's steps lead exactly there."""
+    data = fz.ClientData([np.full((2, 1), 0.3), np.full((3, 1), 0.3)])
+    problem = fz.Bilevel(
+        lambda x, y, b: jnp.sum(y**2),
+        lambda x, y, b: 0.05 * jnp.sum(y**2) - jnp.mean(jnp.log(b + jnp.maximum(y, 0.0))) + 2 * jnp.sum(y),
+        data, np.zeros(1), np.ones(1), lower_constraint=fz.sets.Box(0, 1),
+    )  # fmt: skip
+    [y] = problem.lower_solutions(np.zeros((1, 1)))
+    slope = 0.1 * y - 1 / (0.3 + y) + 2
+    np.testing.assert_allclose(slope, 0, atol=1e-9)

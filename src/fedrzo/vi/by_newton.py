@@ -15,6 +15,9 @@ from fedrzo.vi.base import Map, Solution, Solver, answer, optional, optional_who
 
 LARGEST = 50  # entries of y up to which it is the faster solver of accurate lower levels, by its Jacobians
 PATIENCE, IMPROVEMENT = 400, 0.999  # a solve ends if so many evaluations did not lower the residual by this factor
+# Part of the way to the start by which the map is evaluated off y, about as much as rounding: at a bound itself, a guard such as
+# `jnp.maximum(y, 0)` has half of its slope, and a point would look solved that is not.
+INWARDS = 1e-14
 ROUNDING = 20  # units of rounding: a residual of so much, relative to y and to the map's slope, is none
 
 
@@ -84,7 +87,7 @@ class Newton(Solver):
 
         def step(state: State) -> State:
             y, projection = normal_map.with_jacobian(set.project, state.zero.trial)
-            slope, g = jax.jacfwd(twice, has_aux=True)(y)
+            slope, g = jax.jacfwd(twice, has_aux=True)(y + INWARDS * (y0 - y))
             zero = normal_map.after(state.zero, y, g, slope, projection)
             best = jnp.where(zero.residual < state.zero.residual, projection, state.projection)
             better = zero.residual < IMPROVEMENT * state.least
