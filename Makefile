@@ -36,23 +36,23 @@ report: $(READY) ## the paper's figures and tables, quick version, in one page: 
 	$(BIN)/fedrzo report runs
 
 # Most of a test's time is compilation: LLVM need not try hard. `test-default` runs what it makes for users.
-QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false \
-  --xla_cpu_parallel_codegen_split_count=1
-test: export XLA_FLAGS ?= $(QUICK)
-test: $(READY) ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower and not soak"
+QUICK := $(VENV)/.quick
+FLAGS = XLA_FLAGS="$${XLA_FLAGS-$$(cat $(QUICK))}"
+$(QUICK): $(READY) tests/quick.py
+	@$(BIN)/python tests/quick.py > $@.new && mv $@.new $@
 
-coverage: export XLA_FLAGS ?= $(QUICK)
-coverage: $(READY) ## the lines of src that `make test` runs, other processes included; at least 90 % (takes twice as long)
+test: $(QUICK) ## all tests but the slow ones
+	$(FLAGS) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower and not soak"
+
+coverage: $(QUICK) ## the lines of src that `make test` runs, other processes included; at least 90 % (takes twice as long)
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower and not soak"
+	$(FLAGS) $(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not flower and not soak"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under 90
 
-test-slow: export XLA_FLAGS ?= $(QUICK)
-test-slow: $(READY) ## the tests that say they are slow, and one real Flower federation with a node killed
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/deploy/test_real.py --ignore tests/deploy/test_network.py --ignore tests/certificates/test_coverage.py
-	$(BIN)/python -m pytest tests/deploy/test_real.py tests/deploy/test_network.py -m slow # alone: where others are at work, Flower gives up waiting for its own apps
+test-slow: $(QUICK) ## the tests that say they are slow, and one real Flower federation with a node killed
+	$(FLAGS) $(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/deploy/test_real.py --ignore tests/deploy/test_network.py --ignore tests/certificates/test_coverage.py
+	$(FLAGS) $(BIN)/python -m pytest tests/deploy/test_real.py tests/deploy/test_network.py -m slow # alone: where others are at work, Flower gives up waiting for its own apps
 
 test-default: $(READY) ## the three algorithms, the README's example and what computes for long, as XLA compiles them for users
 	$(BIN)/python -m pytest -n 2 tests/methods/test_fedrzo_nn.py tests/methods/test_fedrzo_bl.py tests/methods/test_fedrzo_2s.py \
@@ -64,9 +64,9 @@ test-flower: $(READY) ## Flower federations with nodes that die, lie and come ba
 
 SEED ?= 1
 COUNT ?= 50
-fuzz: $(READY) ## random valid problems against plain NumPy, such as `make fuzz SEED=3 COUNT=200 WORKERS=8`; failures end in runs/fuzz.json
+fuzz: $(QUICK) ## random valid problems against plain NumPy, such as `make fuzz SEED=3 COUNT=200 WORKERS=8`; failures end in runs/fuzz.json
 	mkdir -p runs
-	$(BIN)/python -m tests.generated.fuzz --seed $(SEED) --count $(COUNT) --processes $(WORKERS) --out runs/fuzz.json
+	$(FLAGS) $(BIN)/python -m tests.generated.fuzz --seed $(SEED) --count $(COUNT) --processes $(WORKERS) --out runs/fuzz.json
 
 soak: $(READY) ## long runs while processes are killed and networks fail: what was done, and that nothing was lost (under twenty minutes)
 	$(BIN)/python benchmarks/soak_ray.py

@@ -20,10 +20,6 @@ from typing import Any
 
 BATCH = 8
 STARTING = 120.0  # seconds for a worker to import and to draw its cases
-QUICK = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
-    "--xla_cpu_parallel_codegen_split_count=1"
-)
 
 
 def work(seed: int, index: int, first: int, count: int, reduce: bool, asks: bool) -> None:
@@ -90,7 +86,7 @@ class Batch:
         o = self.options
         command = [sys.executable, "-m", "tests.generated.fuzz", "--work", str(self.index), "--first", str(first)]
         command += ["--seed", str(o.seed), "--count", str(self.count)] + ["--reduce"] * o.reduce + ["--plain"] * o.plain
-        settings = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK, "HYPOTHESIS_STORAGE_DIRECTORY": os.devnull}
+        settings = {"JAX_PLATFORMS": "cpu", "HYPOTHESIS_STORAGE_DIRECTORY": os.devnull}
         environment = settings | dict(os.environ) | {"JAX_ENABLE_X64": str(self.index % 2)}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment

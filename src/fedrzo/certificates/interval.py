@@ -25,7 +25,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy  # whose parts are imported when they are used
 
 BLOCKS = 64
 PILOT = 4  # directions per block in the first pilot
@@ -136,19 +136,19 @@ def skewed_quantile(skewness: float, confidence: float) -> float:
     The quantile of a gamma distribution, as much longer than that of known variance as Student's is than the normal one.
     """
     q = quantile(confidence)
-    normal = float(special.ndtri(0.5 + confidence / 2))
+    normal = float(scipy.special.ndtri(0.5 + confidence / 2))
     if skewness < 1e-3:
         return q
     shape = 4 / skewness**2
-    left = float(special.gammainc(shape, max(shape - normal * math.sqrt(shape), 0.0)))  # misses of the upper end
-    skewed = (float(special.gammaincinv(shape, confidence + left)) - shape) / math.sqrt(shape)
+    left = float(scipy.special.gammainc(shape, max(shape - normal * math.sqrt(shape), 0.0)))  # misses of the upper end
+    skewed = (float(scipy.special.gammaincinv(shape, confidence + left)) - shape) / math.sqrt(shape)
     return max(q, skewed * q / normal)
 
 
 @functools.lru_cache(maxsize=256)
 def quantile(confidence: float) -> float:
     """Return Student's two-sided quantile for the degrees of freedom that a sample has."""
-    return float(special.stdtrit(BLOCKS - 1, 0.5 + confidence / 2))
+    return float(scipy.special.stdtrit(BLOCKS - 1, 0.5 + confidence / 2))
 
 
 class Outcome(NamedTuple):

@@ -134,7 +134,7 @@ def _both_sides(problem: Any, x: np.ndarray, v: np.ndarray, batch: Any, dtype: n
     with jax.enable_x64(dtype == np.float64):
         batch = jax.tree.map(cast, batch)
         x, v = x.astype(dtype), v.astype(dtype)
-        values = _values(problem, jnp.asarray(np.concatenate([x + v, x - v])), batch)
+        values = _values(problem, np.concatenate([x + v, x - v]), batch)
     return np.asarray(values, np.float64).reshape(2, -1)
 
 

@@ -112,7 +112,7 @@ def compare(problem: Problem, index: int, smoothing: float) -> Slopes:
     _, _, data = list(_functions(problem))[index]
     batch = jax.tree.map(wide, _samples(data))
     with jax.enable_x64(True):
-        asked = _along(problem, batch, jnp.asarray(_start(problem), float), jnp.asarray(smoothing, float), places, index=index)
+        asked = _along(problem, batch, np.float64(_start(problem)), np.float64(smoothing), places, index=index)
         differences, (first, second) = (np.asarray(found).T for found in asked)
     if np.isfinite(differences).all() and not np.isfinite(first + second).all():
         return Slopes(float(np.sqrt(np.mean(differences**2))), float("nan"), True)

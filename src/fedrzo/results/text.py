@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy  # whose parts are imported when they are used
 
 NAMES = {"evaluations": "evaluations", "gradients": "gradients", "lower_rounds": "lower-level rounds",
          "lower_steps": "lower-level steps"}  # fmt: skip
@@ -78,7 +78,7 @@ def confidence_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     mean, n = values.mean(axis=0), len(values)
     if n == 1:
         return mean, mean, mean
-    half = special.stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    half = scipy.special.stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return mean, mean - half, mean + half
 
 

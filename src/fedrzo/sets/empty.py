@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import nnls
+import scipy  # whose parts are imported when they are used
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import FOLD_LIMIT, Set, is_concrete
@@ -146,5 +146,5 @@ def _nearest(sets: Constraints, point: np.ndarray) -> np.ndarray | None:
         return point
     stacked = np.vstack([-A.T, -slack / unit])
     goal = np.r_[np.zeros(len(point)), 1.0]
-    residual = stacked @ nnls(stacked, goal, maxiter=10 * sum(stacked.shape))[0] - goal
+    residual = stacked @ scipy.optimize.nnls(stacked, goal, maxiter=10 * sum(stacked.shape))[0] - goal
     return None if np.linalg.norm(residual) * FAR < 1 else point - unit * residual[:-1] / residual[-1]

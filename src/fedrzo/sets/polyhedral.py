@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import lazy_loader
 import numpy as np
 from jax import Array
-from optax import projections
 
 from fedrzo.errors import InputError
 from fedrzo.sets.base import Rows, Set, is_concrete, make_rows, missed, numbers
 from fedrzo.sets.empty import refuse_empty
 from fedrzo.sets.solver import project_rows, rows_violation, unit_rows
+
+optax = lazy_loader.load("optax")  # a tenth of the time that importing this library takes
 
 
 class Linear(Set):
@@ -65,7 +67,7 @@ class Halfspace(Linear):
         # A traced normal may be zero: then no point is better than x. Any unit normal with b = inf does that.
         idle = ~jnp.any(A) | ~jnp.isfinite(b[0])
         normal = jnp.where(idle, jnp.eye(1, x.shape[0], dtype=x.dtype)[0], A[0])
-        return projections.projection_halfspace(x, normal, jnp.where(idle, jnp.inf, b[0]))
+        return optax.projections.projection_halfspace(x, normal, jnp.where(idle, jnp.inf, b[0]))
 
     def check(self, n: int, argument: str) -> None:
         """Raise `InputError` unless the normal has `n` values."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, eigsh
+import scipy  # whose parts are imported when they are used
 
 DENSE = 64  # up to so many unknowns the Jacobian is formed; beyond, eigenvalues come from products with it
 
@@ -65,9 +65,10 @@ def _by_products(map: Any, y: jax.Array, arguments: tuple) -> Constants:
     """Lanczos on products with the Jacobian: cost linear in n where the map's is."""
 
     def largest(product: Callable[[np.ndarray], Any]) -> float:
-        operator = LinearOperator((y.size, y.size), matvec=lambda v: np.asarray(product(np.ravel(v))), dtype=np.float64)
+        linalg = scipy.sparse.linalg
+        operator = linalg.LinearOperator((y.size, y.size), matvec=lambda v: np.asarray(product(np.ravel(v))), dtype=np.float64)
         start = np.random.default_rng(0).normal(size=y.size)
-        return float(eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)[0])
+        return float(linalg.eigsh(operator, k=1, which="LA", v0=start, tol=1e-9, return_eigenvectors=False)[0])
 
     def symmetric(v: np.ndarray) -> Any:
         return np.asarray(_forward(map, y, arguments, v) + _backward(map, y, arguments, v)) / 2
