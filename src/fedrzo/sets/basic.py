@@ -163,8 +163,10 @@ class Simplex(Set):
     def _project(self, x: Array) -> Array:
         total = jnp.asarray(self.total, x.dtype)
         scale = jnp.where(total > 0, total, 1)
-        # The projection ignores a common shift; without the largest entry, sums of x lose no digits.
-        nearest = _onto_simplex(x - jnp.max(x), scale)
+        # The projection ignores a common shift, and so does its derivative; without the largest entry, sums of x lose no digits.
+        # The derivative of a maximum divides by the number of entries that equal it: none where x is computed anew, and rounded
+        # otherwise, to be compared with it.
+        nearest = _onto_simplex(x - jax.lax.stop_gradient(jnp.max(x)), scale)
         # A traced total may not be positive: then the set is empty or {0}.
         return jnp.where(total > 0, nearest, 0)
 
