@@ -20,8 +20,9 @@ from .case import Case
 COSTS = ("round", "lower_rounds", "upload_bytes", "download_bytes", "evaluations", "gradients")
 
 
-def deserved(case: Case, text: str) -> bool:
+def deserved(built: Built, text: str) -> bool:
     """Return whether the documentation announces this warning or note for the case."""
+    case = built.case
     announced = {
         "the end is worse than the start": True,  # a few noisy steps
         "outside of its domain the loss": bool(case.domain),
@@ -29,6 +30,7 @@ def deserved(case: Case, text: str) -> bool:
         "it is the same for each of the few samples": case.language != "jax",  # equal samples, or one
         "y0: found a point": bool(case.moves),
         "privacy: the noise of client": "privacy" in case.options,
+        "the sets barely meet": regions.meet(built.x_regions).thin,
     }
     return any(words in text and here for words, here in announced.items())
 
@@ -56,7 +58,7 @@ def examine(case: Case) -> list[str]:
         for question in case.ask:
             found += QUESTIONS[question](built, result)
     words = {f"{each.category.__name__}: {each.message}" for each in caught}
-    return found + [f"a warning: {text}" for text in sorted(words) if not deserved(case, text)]
+    return found + [f"a warning: {text}" for text in sorted(words) if not deserved(built, text)]
 
 
 def run(built: Built, **changes: Any) -> fz.Result:
@@ -196,7 +198,7 @@ def check_costs(built: Built, answers: Answers, result: fz.Result) -> list[str]:
 
 def check_notes(built: Built, answers: Answers, result: fz.Result) -> list[str]:
     """No note that the problem does not deserve."""
-    return [f"a note: {note}" for note in result.notes if not deserved(built.case, note)]
+    return [f"a note: {note}" for note in result.notes if not deserved(built, note)]
 
 
 CHECKS = (check_shapes, check_losses, check_lower, check_feasible, check_costs, check_notes)

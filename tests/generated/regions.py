@@ -47,12 +47,13 @@ class Region:
         return float(nnls(np.array(normals).T, pull, maxiter=1000)[1])
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        """Return the nearest point. At most one quadratic counts; a multiplier is found for it by bisection."""
+        """Return the nearest point: with one quadratic a multiplier is found by bisection, with more by Dykstra's method."""
+        if len(self.quadratics) > 1:
+            return self.alternate([dataclasses.replace(self, quadratics=[each]) for each in self.quadratics], x)
         z = self.nearest(x, np.ones_like(x))
         broken = [(q, c, r) for q, c, r in self.quadratics if np.sum(q * (z - c) ** 2) > r**2]
         if not broken:
             return z
-        assert len(self.quadratics) == 1, "no projection onto several quadratics"
         q, c, r = broken[0]
         low, high = 0.0, 1.0
 
@@ -65,6 +66,24 @@ class Region:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if np.sum(q * (at(middle) - c) ** 2) > r**2 else (low, middle)
         return at(high)
+
+    def alternate(self, parts: list["Region"], x: np.ndarray) -> np.ndarray:
+        """Return the nearest point of several regions at once by Dykstra's method, to the last digits or in 5000 sweeps."""
+        corrections, y = [np.zeros_like(x) for _ in parts], x
+        for _ in range(5000):
+            before = y
+            for i, part in enumerate(parts):
+                moved = y + corrections[i]
+                y = part.project(moved)
+                corrections[i] = moved - y
+            if np.linalg.norm(y - before) <= 1e-14 * (1 + np.linalg.norm(y)):
+                break
+        return y
+
+    @property
+    def thin(self) -> bool:
+        """Whether the equations leave a single point."""
+        return len(self.E) > 0 and np.linalg.matrix_rank(self.E) == self.E.shape[1]
 
     def nearest(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return the point of the polyhedron with the least sum(weight (z - x)^2), by a least-distance program."""
