@@ -31,7 +31,8 @@ def sample(problem, x, smoothing, sizes, seed, batch_size="full", numbers=None, 
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(numbers)
         moved = at(problem, x)
         carry = simulation.start(method, moved, keys, many=True)
-        carry, _ = simulation.rounds(method, moved, keys, carry, simulation.Span(0, 1), size=None, spread=Spread(), many=True)
+        keys, span = simulation.keys_of(keys, clients=problem.clients, many=True), simulation.Span(0, 1)
+        carry, _ = simulation.rounds(method, moved, keys, carry, span, size=None, spread=Spread(), many=True)
         return np.asarray(carry.state.means) + pull(problem, x, smoothing)
 
 

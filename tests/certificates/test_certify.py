@@ -152,12 +152,13 @@ def test_what_leaves_a_client_by_itself_is_a_few_numbers(make, monkeypatch):
     monkeypatch.setattr(SimulatedFederation, "gather", watched)
     monkeypatch.setattr(SimulatedFederation, "average", lambda *call: gather(*call).mean())
     with problem.precision():
+        keys = simulation.keys_of(jax.random.key(0), clients=problem.clients)
         p = sampling_program(problem, ETA, None, None)
         for program in (p, Inspection(p.smoothing, p.batch_size, p.lower, p.constants), Nearest()):
             start = jax.eval_shape(lambda program=program: simulation.start(program, problem, jax.random.key(0), many=False))
             jax.eval_shape(
                 lambda carry, program=program: simulation.rounds(
-                    program, problem, jax.random.key(0), carry, simulation.Span(0, 1), size=None, spread=Spread(), many=False
+                    program, problem, keys, carry, simulation.Span(0, 1), size=None, spread=Spread(), many=False
                 ),
                 start,
             )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrzo.support.keys import usual, written_out
+from fedrzo.support.keys import below, usual, written_out
 
 words = jax.random.key_data
 
@@ -28,6 +28,18 @@ def test_same_numbers(seed):
         np.testing.assert_array_equal(draw(ours), draw(key))
     with jax.enable_x64(True):
         np.testing.assert_array_equal(jax.random.normal(ours, (9,)), jax.random.normal(key, (9,)))
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("span", [1, 2, 7, 977, 65_536, 65_537, 2**31 - 1])
+def test_whole_numbers_are_those_of_randint(span, x64):
+    key = jax.random.key(5)
+    with jax.enable_x64(x64):
+        wanted = jax.random.randint(key, (3, 40), 0, span, dtype=jnp.int32)
+        for ours in (key, written_out(key)):
+            found = jax.jit(below, static_argnums=2)(span, ours, (3, 40))
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_no_loop_is_left():

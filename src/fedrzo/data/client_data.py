@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.data.arrays import check_clients, concatenate, stack_fixed
+from fedrzo.support.keys import below
 from fedrzo.support.numbers import check_counts
 from fedrzo.support.pytrees import index, replaced, size_of, traced
 
@@ -106,8 +107,7 @@ class ClientData:
 
     def draw(self, key: jax.Array, client: Any, batch_size: int) -> jax.Array:
         """Draw which samples of a client a batch has: their rows, with replacement."""
-        rows = jax.random.randint(key, (batch_size,), 0, jnp.asarray(self.sizes)[client], dtype=jnp.int32)
-        return jnp.asarray(self.offsets)[client] + rows
+        return jnp.asarray(self.offsets)[client] + below(jnp.asarray(self.sizes)[client], key, (batch_size,))
 
     def batch(self, rows: jax.Array, client: Any, client_id: Any) -> PyTree:
         """Return the samples that were drawn; stored ones do not depend on the client's name."""

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, Tally, everyone
+from fedrzo.engines.simulation.compiled import Clock, Keys, Ledger, SimulatedFederation, Tally, everyone
 from fedrzo.engines.simulation.spread import Spread
 from fedrzo.federation.client import FULL, Client
-from fedrzo.federation.protocol import Federation, Reply, Roots
+from fedrzo.federation.protocol import Federation, Reply
 from fedrzo.methods.base import Method, at, method, static
 from fedrzo.methods.closing import close
 from fedrzo.methods.lower import run_lower
@@ -99,9 +99,9 @@ def ask(probe: LossProbe, problem: Problem, key: jax.Array, points: Any, y: Any,
     """
 
     def one(points: jax.Array, y: Any) -> tuple[jax.Array, Tally]:
-        roots = Roots.of(key)
+        keys = Keys.of(key, problem.clients)
         # No round in the key's path: what is asked after other rounds is asked on the same samples, and can be compared.
-        clock = Clock(problem, roots, roots.directions, r)
+        clock = Clock(problem, keys.private, keys.directions, r)
         ledger = Ledger(Tally.zero(), {"": None})
         weights = jnp.asarray(problem.client_weights)
         federation = SimulatedFederation(problem, everyone(problem), weights, clock, ledger, Spread())

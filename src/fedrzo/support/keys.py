@@ -39,6 +39,14 @@ def usual(key: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=NAME)
 
 
+def below(span: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Draw whole numbers from 0 to span - 1: those of `jax.random.randint`, whose two halves are hashed as one array."""
+    high, low = jax.vmap(lambda key: jax.random.bits(key, shape, jnp.uint32))(jax.random.split(key))
+    span = jnp.asarray(span).astype(jnp.uint32)
+    half = np.uint32(1 << 16) % span
+    return ((high % span * (half * half % span) + low % span) % span).astype(jnp.int32)
+
+
 def _rounds(key: tuple[Any, Any], place: Any, number: Callable[[int], Any]) -> tuple[Any, Any]:
     """Emit the hash of the words (0, place): five times four rounds, each group followed by a part of the key."""
     words = *key, hlo.xor(hlo.xor(*key), number(PARITY))

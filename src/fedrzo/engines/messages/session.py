@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.engines.base import Event, Progress, Session
+from fedrzo.engines.base import RANDOM_ROUND, Event, Progress, Session
 from fedrzo.engines.messages.calls import MessageFederation
 from fedrzo.engines.messages.codec import Keep, Message, Path, encode, encode_own, find_step
 from fedrzo.engines.messages.node import execute
@@ -37,6 +37,7 @@ class MessageSession(Session):
         self.size = size
         self.rules = rules or Rules()
         self.roots = Roots.of(key)
+        self.synchronisation = jax.random.fold_in(key, RANDOM_ROUND)
         self.cost = Cost()
         self.state = jax.tree.map(jnp.asarray, method.init(problem, key))
         self.record = Progress.start(self.state.x)
@@ -157,7 +158,7 @@ class MessageSession(Session):
             if int(self.record.first_failed_round) < 0:
                 self.state = self.method.round(federation, self.state, r)
             good = self.method.healthy(self.state)
-            self.record = _after(self.record, self.key, np.int32(r), self.state.x, good)
+            self.record = _after(self.record, self.synchronisation, np.int32(r), self.state.x, good)
         self.round += rounds
 
     def evaluate(self) -> dict[str, np.ndarray]:

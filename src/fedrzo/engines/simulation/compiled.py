@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo.engines.base import RANDOM_ROUND
 from fedrzo.engines.simulation.spread import Spread
 from fedrzo.errors import InputError
 from fedrzo.federation.catch_up import common_bytes, for_client, own_bytes, reply_bytes
@@ -17,6 +18,27 @@ from fedrzo.methods.base import Method
 from fedrzo.problems.base import Problem
 from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.arguments import call_part, mismatch
+from fedrzo.support.keys import written_out
+
+
+class Keys(NamedTuple):
+    """The key of a run, and those derived from it that no round changes: a program would have to hash them, and is compiled."""
+
+    run: jax.Array
+    directions: jax.Array
+    private: jax.Array  # each client's sampling key
+    synchronisation: jax.Array  # of the random index
+
+    @classmethod
+    def of(cls, key: jax.Array, clients: int) -> Self:
+        """Derive them from the key of a run."""
+        roots = Roots.of(key)
+        private = jax.vmap(private_key, (None, 0))(roots, jnp.arange(clients, dtype=jnp.int32))
+        return cls(key, roots.directions, private, jax.random.fold_in(key, RANDOM_ROUND))
+
+    def written_out(self) -> Self:
+        """Return the same keys for compiled rounds."""
+        return self.__class__(*map(written_out, self))
 
 
 class Tally(NamedTuple):
@@ -81,7 +103,7 @@ class Clock:
     """Where in a run a call is made: the keys' path, the round, and the points last sent to the lower level."""
 
     problem: Problem
-    roots: Roots
+    private: jax.Array  # each client's sampling key
     base: jax.Array
     round: Any
     iteration: Any = 0
@@ -202,8 +224,8 @@ class SimulatedFederation:
         fixed = [0]
 
         def one(i: jax.Array, memory: PyTree) -> Reply:
-            private, clock = private_key(self.clock.roots, i), self.clock
-            client = Client(self.level, i, i, private, clock.round, jnp.int32(clock.iteration), clock.points, key)
+            clock = self.clock
+            client = Client(self.level, i, i, clock.private[i], clock.round, jnp.int32(clock.iteration), clock.points, key)
             reply = run_step(step, client, jax.random.fold_in(key, i), memory, *for_client(shared, i))
             fixed[0] = reply_bytes(reply.value)[0]  # known when traced; a mean may be of another type
             return reply

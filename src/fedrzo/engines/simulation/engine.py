@@ -12,7 +12,7 @@ import numpy as np
 
 from fedrzo.engines.base import Engine, Look, Progress, Session
 from fedrzo.engines.simulation.compiled import Tally
-from fedrzo.engines.simulation.rounds import AT_ONCE, BLOCK, Span, advance, counts, evaluate, start
+from fedrzo.engines.simulation.rounds import AT_ONCE, BLOCK, Span, advance, counts, evaluate, keys_of, start
 from fedrzo.engines.simulation.spread import Spread, spread, worth_using
 from fedrzo.errors import InputError
 from fedrzo.federation.client import FULL
@@ -43,6 +43,7 @@ class SimulationSession(Session):
         self.key = self.spread.place(jnp.stack(keys) if self.many else keys[0])
         kept = problem if problem.data.stored else known(problem, "samples kept", problem.keeping_samples)
         self.problem = self.spread.place(kept)
+        self.keys = self.spread.place(keys_of(self.key, clients=problem.clients, many=self.many))
         self.carry = self.spread.place(start(self.method, self.problem, self.key, many=self.many))
 
     def advance(self, rounds: int) -> None:
@@ -68,7 +69,7 @@ class SimulationSession(Session):
     def _advance(self, rounds: int, every: int, seen: bool) -> PyTree:
         span = Span(np.int32(self.round), np.int32(self.round + rounds), np.int32(every), np.bool_(seen))
         self.carry, found = advance(self.spread.platform, self.problem.dim >= LONG, self.quick, self.little)(
-            self.method, self.problem, self.key, self.carry, span,
+            self.method, self.problem, self.keys, self.carry, span,
             size=self.size, spread=self.spread, many=self.many, look=self.looking,
             known=self.known, block=min(self.every or BLOCK, BLOCK) if self.on_gpu else 0,
         )  # fmt: skip

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Progress
-from fedrzo.engines.simulation.compiled import Clock, Ledger, SimulatedFederation, Tally, everyone, initial_memory
+from fedrzo.engines.simulation.compiled import Clock, Keys, Ledger, SimulatedFederation, Tally, everyone, initial_memory
 from fedrzo.engines.simulation.spread import Spread
-from fedrzo.federation.protocol import PyTree, Roots
+from fedrzo.federation.protocol import PyTree
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
 from fedrzo.support.compiling import compiler_options
-from fedrzo.support.keys import written_out
 
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
 BLOCK = 16  # rounds on a GPU run so many at a time at most: a loop of unknown length waits for the host in every pass
@@ -71,7 +70,7 @@ class Span(NamedTuple):
 
 
 def rounds(
-    method: Method, problem: Problem, key: jax.Array, carry: Carry, span: Span, *,
+    method: Method, problem: Problem, keys: Keys, carry: Carry, span: Span, *,
     size: int | None, spread: Spread, many: bool, block: int = 0, look: bool = False, known: Known = (),
 ) -> tuple[Carry, PyTree]:  # fmt: skip
     """Run a method's rounds; return where they led, and what was seen on the way: at most `AT_ONCE` looks, or none."""
@@ -81,20 +80,19 @@ def rounds(
         leaves[place] = number
     method = jax.tree.unflatten(structure, leaves)
 
-    def run(method: Method, key: jax.Array, carry: Carry) -> tuple[Carry, PyTree]:
-        key = written_out(key)
-        roots = Roots.of(key)
+    def run(method: Method, keys: Keys, carry: Carry) -> tuple[Carry, PyTree]:
+        keys = keys.written_out()
 
         def one(r: jax.Array, carry: Carry) -> Carry:
-            ids, weights = cohort(problem, key, r, size)
-            clock = Clock(problem, roots, jax.random.fold_in(roots.directions, r), r)
+            ids, weights = cohort(problem, keys.run, r, size)
+            clock = Clock(problem, keys.private, jax.random.fold_in(keys.directions, r), r)
             ledger = Ledger(carry.tally, {"": carry.memory})
             federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
             state = method.round(federation, carry.state, r)
             # Once a run has failed nothing moves: the first bad state is kept, to be told about.
             good = carry.progress.first_failed_round < 0
             state = jax.tree.map(lambda new, old: jnp.where(good, new, old), state, carry.state)
-            progress = carry.progress.after(key, r, state.x, method.healthy(state))
+            progress = carry.progress.after(keys.synchronisation, r, state.x, method.healthy(state))
             return Carry(state, ledger.memory[""], ledger.tally, progress)
 
         def some(first: Any, last: Any, carry: Carry) -> Carry:
@@ -102,7 +100,7 @@ def rounds(
 
         return looking(some, method, problem, span, carry) if look else (some(span.first, span.last, carry), None)
 
-    return (jax.vmap(run) if many else run)(method, key, carry)
+    return (jax.vmap(run) if many else run)(method, keys, carry)
 
 
 def looking(
@@ -149,6 +147,13 @@ def evaluate(method: Method, problem: Problem, state: PyTree, *, many: bool = Fa
     """Return the same without any rounds, of one run or of many."""
     one = functools.partial(monitor, problem=problem)
     return jax.vmap(lambda method, state: one(method, state=state))(method, state) if many else one(method, state=state)
+
+
+@functools.partial(jax.jit, static_argnames=("clients", "many"))
+def keys_of(key: jax.Array, *, clients: int, many: bool = False) -> Keys:
+    """Return the keys that rounds are given, of one run or of many."""
+    one = functools.partial(Keys.of, clients=clients)
+    return jax.vmap(one)(key) if many else one(key)
 
 
 @functools.partial(jax.jit, static_argnames=("many",))
