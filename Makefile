@@ -7,7 +7,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # What the demo needs is installed first; what tests, documentation and the rest need comes on top of it.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
-WORKERS ?= 2
+# One more than the two cores that most machines have at least: tests also wait for processes that they start.
+WORKERS ?= 3
 # Tests start many processes. Where this is set, as in many containers, each would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
