@@ -22,7 +22,7 @@ from fedrzo.support.keys import written_out
 
 
 class Keys(NamedTuple):
-    """The key of a run, and those derived from it that no round changes: a program would have to hash them, and is compiled."""
+    """The key of a run and the keys that no round changes, derived once: hashes take most of a small program's compilation."""
 
     run: jax.Array
     directions: jax.Array
