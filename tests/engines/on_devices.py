@@ -38,7 +38,7 @@ def check(session, *methods):
 
 def clients_that_devices_share():
     session = started(METHOD)
-    arguments = (session.method, session.problem, session.key, session.carry, SPAN)
+    arguments = (session.method, session.problem, session.keys, session.carry, SPAN)
     program = advance("cpu", False).lower(*arguments, size=None, spread=session.spread, many=False).compile()
     text = program.as_text()
     assert "f64[3,5]" in text

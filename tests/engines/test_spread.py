@@ -68,7 +68,7 @@ def test_memory_grows_with_the_chunk_and_not_with_the_clients():
         with problem.precision():
             session = Simulation(client_chunk=chunk).start([fz.FedRZOnn(0.02, 0.1, 3)], problem, [jax.random.key(0)], None)
             lowered = advance("cpu", False).lower(
-                session.method, session.problem, session.key, session.carry, Span(np.int32(0), np.int32(1)),
+                session.method, session.problem, session.keys, session.carry, Span(np.int32(0), np.int32(1)),
                 size=None, spread=session.spread, many=False,
             )  # fmt: skip
             return lowered.compile().memory_analysis().temp_size_in_bytes
