@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 SOLVE = """
-import json, sys
+import json, sys, threading
 import jax, jax.numpy as jnp, numpy as np
 import fedrzo as fz
 
-programs, again, hits = [], [], []
+programs, again, hits, aside = [], [], [], []
 def count(event, **_):
     hits.extend([event] * event.endswith("cache_hits"))
 def name(event, seconds, **facts):
     if event.endswith("backend_compile_duration"):
         programs.append(facts.get("fun_name"))
+        aside.extend([programs[-1]] * (threading.current_thread() is not threading.main_thread()))
         again.extend([programs[-1]] * bool(hits))
         hits.clear()
 rng = np.random.default_rng(0)
@@ -37,7 +38,7 @@ jax.monitoring.register_event_duration_secs_listener(name)
 problem = problem()
 stated = len(programs)
 result = fz.solve(problem, seconds=120, progress=False)
-print(json.dumps({"stated": stated, "again": again, "rounds": programs.count("jit(rounds)"), "why": result.stopped}))
+print(json.dumps({"stated": stated, "again": again, "rounds": programs.count("jit(rounds)"), "aside": aside, "why": result.stopped}))
 """
 
 
@@ -55,3 +56,4 @@ def test_no_program_is_compiled_twice(kind, tmp_path):
     assert found["stated"] <= 2  # a problem that is stated computes nothing but where its arrays lie
     assert found["again"] == []
     assert found["rounds"] == 3  # the descent, and the two programs of a certificate
+    assert found["aside"] == 2 * ["jit(rounds)"]  # the descent's, and one of a certificate's: in threads, while others are traced

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import threading
 import time
 from typing import Any
 
@@ -50,15 +51,31 @@ class Bench:
             self.charge(cost)
             return session.states()[0]
 
+    def compile_together(self) -> None:
+        """Have the programs of `inspect` and `sample` compiled side by side, if the engine compiles any."""
+        line = self.problem.dim == 1 and self.program.certain
+        sampling = dataclasses.replace(self.program, blocks=AGAIN if line else BLOCKS)
+        first = self.engine.ahead(self.inspection, self.problem)
+        if first is not None:
+            thread = threading.Thread(target=first)
+            thread.start()
+            self.engine.ahead(sampling, self.problem)()
+            thread.join()
+
     def charge(self, cost: Cost) -> None:
         """Add to what has been spent."""
         self.cost = self.cost.plus(**cost._asdict())
 
-    def inspect(self) -> Facts:
-        """Look at distances, the pull of the sets, and the lower level."""
+    @property
+    def inspection(self) -> Inspection:
+        """The program that looks at distances, the pull of the sets, and the lower level."""
         p = self.program
         plain = not is_blackbox(self.problem.loss_fn)
-        return self.run(Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau), 1, INSPECTION)
+        return Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau)
+
+    def inspect(self) -> Facts:
+        """Run it."""
+        return self.run(self.inspection, 1, INSPECTION)
 
     def along_the_line(self, facts: Facts) -> Outcome | None:
         """Return the squared norm where n = 1, where there are x + eta and x - eta only; None where that leaves something random.

@@ -87,6 +87,7 @@ def certify(
         check_start(moved, program)
         bench = Bench(moved, engines.get(engine), run_key(key), program, moreau, is_wanted(progress))
         bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
+        bench.compile_together()
         facts = bench.inspect()
         # Estimates from few samples each may be anything but normal, however few dimensions there are.
         least = least_for(moved.dim) if program.batch_size == FULL else LEAST

@@ -94,6 +94,10 @@ class Engine(abc.ABC):
     def start(self, methods: list[Method], problem: Problem, keys: list[jax.Array], clients_per_round: int | None) -> Session:
         """Prepare a run of each method, all prepared for the problem, with its key; whoever starts a session closes it."""
 
+    def ahead(self, method: Method, problem: Problem) -> Callable[[], Any] | None:
+        """Trace the rounds of such a run; return what compiles them, to be called in any thread. None if nothing is compiled."""
+        return None
+
     def only(self, methods: list[Method]) -> Method:
         """Return the one method of a run, on an engine that takes no more."""
         if len(methods) != 1:

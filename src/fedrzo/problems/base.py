@@ -8,7 +8,7 @@ a subclass of the one whose methods can solve it, and answers differently what d
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ import numpy as np
 
 from fedrzo import sets
 from fedrzo.data.arrays import check_numbers
-from fedrzo.data.client_data import CLIENTS_AT_A_TIME
 from fedrzo.errors import InputError
 from fedrzo.problems.black_box import forgiving, telling
 from fedrzo.problems.captures import notice
@@ -195,10 +194,20 @@ class Problem(Questions):
         """Project a flat x, or each row, onto what all clients' sets share; warn where a projection cannot be trusted."""
         if self.sets.free:
             return x
-        nearest = _nearest if isinstance(x, jax.core.Tracer) else _in_parts
-        found, error, allowed = nearest(self.sets, jnp.atleast_2d(x))
-        sets.warn_of_error("constraint", error, allowed)
-        return found.reshape(x.shape)
+        if isinstance(x, jax.core.Tracer):
+            return jax.vmap(lambda x: self.sets.nearest(x)[0])(jnp.atleast_2d(x)).reshape(x.shape)
+        found = self.standing(np.atleast_2d(x))
+        sets.warn_of_error("constraint", found.error, found.allowed)
+        return jnp.asarray(found.nearest.reshape(np.shape(x)))
+
+    def standing(self, points: np.ndarray) -> "Standing":
+        """Return where each row stands to the clients' sets; some rows at a time, by one program for any number of rows."""
+        if self.sets.free:
+            none = np.zeros(len(points))
+            return Standing(points, none, none, none, none)
+        units = np.ones(self.dim) if self.layout.scale is None else np.asarray(self.layout.scale)
+        parts = [_stand(self.sets, units, part) for part in in_parts(np.asarray(points), ROWS)]
+        return Standing(*(np.concatenate(part)[: len(points)] for part in zip(*parts, strict=True)))
 
     def following_projection(self) -> Self:
         """Return this problem with one more column in its histories where there are sets: the loss at the projection of x."""
@@ -214,17 +223,8 @@ class Problem(Questions):
         return [None] * len(points)
 
     def worst_distance(self, x: jax.Array) -> jax.Array:
-        """Return the largest distance from x to a client's set."""
-        if self.sets.free:
-            return jnp.zeros((), x.dtype)
-        clients = jnp.arange(1 if self.sets.identical else self.clients)
-
-        def distance(i: Any) -> jax.Array:
-            if self.layout.scale is None:
-                return self.sets.distance(i, x)
-            return jnp.linalg.norm(self.layout.plain(x - self.sets.project(i, x)))
-
-        return jnp.max(jax.lax.map(distance, clients, batch_size=CLIENTS_AT_A_TIME))
+        """Return the largest distance from x to a client's set, without units."""
+        return jnp.zeros((), x.dtype) if self.sets.free else self.sets.apart(x, self.layout.scale)[0]
 
     def hiding(self) -> Self:
         """Return this problem with records that nobody may look at: its losses are not monitored, nor constants estimated."""
@@ -235,32 +235,40 @@ class Problem(Questions):
         if self.hidden:
             raise InputError(f"privacy: {what} looks at the records of a private run, which epsilon does not cover; leave it out")
 
+    def judge(self, x: jax.Array) -> tuple[dict[str, jax.Array], jax.Array | None]:
+        """Return the loss over all data at a flat x and what it breaks, and the lower solution if all clients share one."""
+        point = self.with_lower(x)
+        return self.loss_at(*point) | self.violation(*point), (*point[1:], None)[0]
+
+    def loss_at(self, *point: jax.Array) -> dict[str, jax.Array]:
+        """Return the loss over all data, unless the records are to stay private."""
+        return {} if self.hidden else {"loss": mean_loss(self.bare, *point)}
+
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss over all data, infeasibility, and the problem's own metrics."""
         point = self.with_lower(x)
-        row = {} if self.hidden else {"loss": mean_loss(self.bare, *point)}
-        return row | {"feasibility": self.worst_distance(point[0])} | self.on_test(*point) | self.violation(*point)
+        feasibility = {"feasibility": self.worst_distance(point[0])}
+        return self.loss_at(*point) | feasibility | self.on_test(*point) | self.violation(*point)
 
 
-def _nearest(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the projection of each point onto what clients' sets have in common, the error it may have, and what is allowed.
+class Standing(NamedTuple):
+    """Where points stand to the clients' sets; a row, or an entry, for each point."""
 
-    A run cannot warn of the clients' own projections from within compiled code; where it starts and ends, they are asked.
-    """
+    nearest: Any  # its projection onto what all sets have in common
+    error: Any  # upper bound on the error of that, or of a client's own projection
+    allowed: Any  # the error that is promised
+    distance: Any  # the largest distance to a client's set, without units
+    left: Any  # the largest amount by which the projection breaks a constraint
 
-    def one(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+
+@once
+def _stand(family: sets.SetFamily, units: jax.Array, points: jax.Array) -> Standing:
+    """Return where each point stands. A run cannot warn of clients' projections from within compiled code; here they are seen."""
+
+    def one(x: jax.Array) -> Standing:
         y, error = family.nearest(x)
         allowed = sets.promise(x, y)
-        return y, jnp.maximum(error, family.doubt(x) * allowed), allowed
+        distance, doubt = family.apart(x, units)
+        return Standing(y, jnp.maximum(error, doubt * allowed), allowed, distance, family.worst_violation(y))
 
     return jax.vmap(one)(points)
-
-
-_intersection = once(_nearest)
-
-
-def _in_parts(family: sets.SetFamily, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the same, some points at a time, by one program for any number of points."""
-    parts = [_intersection(family, part) for part in in_parts(np.asarray(points), ROWS)]
-    found, error, allowed = (jnp.asarray(np.concatenate(part)[: len(points)]) for part in zip(*parts, strict=True))
-    return found, error, allowed

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrzo import sets
 from fedrzo.errors import InputError, warn
 from fedrzo.federation.estimators import Noise, measure_noise
 from fedrzo.problems.base import INSIDE, Problem
@@ -15,7 +16,6 @@ from fedrzo.problems.courtesy import ask
 from fedrzo.problems.inputs import one_sample, some_samples
 from fedrzo.problems.loading import at_hand
 from fedrzo.support.arguments import call_user, describe
-from fedrzo.support.compiling import once
 from fedrzo.support.known import known
 from fedrzo.support.pytrees import as_float
 
@@ -43,11 +43,12 @@ def feasible_start(problem: Problem) -> Problem:
     x0 = problem.x0
     ask(lambda: known(problem, "sets in common", lambda: problem.sets.refuse_empty(x0)))
     near, apart = (INSIDE * (1 + float(np.linalg.norm(point))) for point in (x0, problem.layout.plain(x0)))
-    distance, left = known(problem, "x0 outside", lambda: tuple(map(float, _outside(problem, jnp.asarray(x0)))))
+    stands = known(problem, "x0 outside", lambda: problem.standing(np.asarray(x0)[None]))
+    distance, left = float(stands.distance[0]), float(stands.left[0])
     outside = distance > apart  # which has no units, as what is left has
     if outside:
-        problem = problem.moved_to(np.asarray(problem.project(jnp.asarray(x0))))
-        left = float(_outside(problem, jnp.asarray(problem.x0))[1])
+        sets.warn_of_error("constraint", stands.error, stands.allowed)
+        problem = problem.moved_to(stands.nearest[0])
     # Sets that nobody could look into before may be empty still: what is left then is large against the way from x0.
     if left > 1e-3 * float(np.linalg.norm(problem.x0 - x0)) + 10 * near:
         raise InputError(
@@ -57,12 +58,6 @@ def feasible_start(problem: Problem) -> Problem:
     if outside:
         warn(f"x0: found a point {distance:.3g} outside a client's set; it is projected first")
     return problem.inside_lower()
-
-
-@once
-def _outside(problem: Problem, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return how far x is from a client's set, and by how much it breaks a constraint of one."""
-    return problem.worst_distance(x), problem.sets.worst_violation(x)
 
 
 def check_start(problem: Problem, method: Any) -> None:

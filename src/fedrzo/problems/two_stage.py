@@ -183,29 +183,36 @@ class TwoStage(WithClientConstants):
 
         return solved
 
+    def judge(self, x: jax.Array) -> tuple[dict[str, jax.Array], None]:
+        """Return the mean loss over scenarios at a flat x and what it breaks; no lower solution is all clients' own."""
+        return self._mean(jnp.asarray(x, float), lambda found, x, xi: jnp.zeros(()))[0], None
+
     def evaluate(self, x: jax.Array) -> dict[str, jax.Array]:
         """Return what is monitored at a flat x: the loss, infeasibility, and the largest bound on the lower level's error."""
         x = jnp.asarray(x, float)
         if self.hidden:
             return {"feasibility": self.worst_distance(x)}
+        means, error = self._mean(x, self._error)
+        return means | {"feasibility": self.worst_distance(x), "lower_error": error}
+
+    def _mean(self, x: jax.Array, error: Callable[[vi.Solution, jax.Array, PyTree], jax.Array]) -> tuple[dict, jax.Array]:
+        """Return means over scenarios of the loss and of what is broken, and the largest of a function of lower solutions."""
         fetch, owner, weights = self.scenarios()
         rows, most = jnp.arange(weights.size), max(1, CACHED // self.lower_layout.size)
         together = min(weights.size, CHUNK, most if jax.default_backend() == "cpu" else CHUNK)
-        means, errors = jax.lax.map(lambda row: self._seen(x, fetch(row), owner[row]), rows, batch_size=together)
-        found = {"feasibility": self.worst_distance(x), "lower_error": jnp.max(errors)}
-        return {name: weights @ each for name, each in means.items()} | found
 
-    def _seen(self, x: jax.Array, xi: PyTree, client: Any) -> tuple[dict[str, jax.Array], jax.Array]:
-        """Return the loss of one scenario, by how much y breaks constraints, and a bound on the error of its lower solution.
+        def seen(row: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+            xi = fetch(row)
+            found = self.solve(x, xi, self.monitor, client=owner[row])
+            return {"loss": self.bare.value(x, found.y, xi)} | self.violation(x, found.y, xi), error(found, x, xi)
 
-        The bound is not below the tolerance: how far below it a solve ends is rounding, and not repeatable.
-        """
-        found = self.solve(x, xi, self.monitor, client=client)
-        error = self.bound(x, xi, found)
-        tolerance = getattr(self.monitor, "tolerance", None)
-        if tolerance is not None:
-            error = jnp.maximum(error, tolerance * jnp.maximum(1, jnp.linalg.norm(found.y)))
-        return {"loss": self.bare.value(x, found.y, xi)} | self.violation(x, found.y, xi), error
+        values, errors = jax.lax.map(seen, rows, batch_size=together)
+        return {name: weights @ each for name, each in values.items()}, jnp.max(errors)
+
+    def _error(self, found: vi.Solution, x: jax.Array, xi: PyTree) -> jax.Array:
+        """Return a bound on the error of a lower solution, no less than its tolerance: what is below that is rounding."""
+        error, tolerance = self.bound(x, xi, found), getattr(self.monitor, "tolerance", None)
+        return error if tolerance is None else jnp.maximum(error, tolerance * jnp.maximum(1, jnp.linalg.norm(found.y)))
 
     def bound(self, x: jax.Array, xi: PyTree, found: vi.Solution) -> jax.Array:
         """Return a bound on the error of a lower solution, by the modulus of this very scenario, here and at y0.

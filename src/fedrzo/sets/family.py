@@ -11,14 +11,16 @@ import numpy as np
 from jax import Array, lax
 
 from fedrzo.errors import InputError
-from fedrzo.sets.base import Pytree, Rows, Set, has_tracer, is_set, promise, to_float
+from fedrzo.sets.base import Pytree, Rows, Set, has_tracer, is_set, norm, promise, to_float
 from fedrzo.sets.basic import Ball, Box, Reals
 from fedrzo.sets.combined import Intersection, Product
 from fedrzo.sets.common import Blocks, many, nearest_common, tightest
 from fedrzo.sets.dykstra import alternate
 from fedrzo.sets.empty import refuse_empty
-from fedrzo.sets.polyhedral import Given, Halfspace, Linear
+from fedrzo.sets.polyhedral import Given, Halfspace
 from fedrzo.sets.sublevel import Sublevel, beyond_ball
+
+TOGETHER = 64  # clients whose projections are computed together
 
 
 @dataclass(frozen=True)
@@ -129,16 +131,22 @@ class SetFamily(Pytree):
         clients = jnp.arange(1 if self.identical else len(self.place))
         return jnp.max(lax.map(lambda i: self.violation(i, x), clients))
 
-    def doubt(self, x: Array) -> Array:
-        """Return the largest error that the clients' own projections of `x` may have, in units of what is promised."""
-        if not any(isinstance(part, Intersection | Blocks | Linear | Sublevel) for part in self.groups):
-            return jnp.zeros((), x.dtype)
+    def apart(self, x: Array, units: Any = None) -> tuple[Array, Array]:
+        """Return the largest distance from `x` to a client's set, and the largest error that a client's projection may have.
 
-        def one(i: Array) -> Array:
+        The distance is without the units of x, if there are any; the error is relative to what is promised.
+        """
+
+        def one(i: Array) -> tuple[Array, Array]:
             y, error = self._pick(i, x, lambda member: member._nearest(x))
-            return jnp.where(error > 0, error / promise(x, y), 0)
+            gap = x - y if units is None else (x - y) * jnp.asarray(units, x.dtype)
+            return norm(gap), jnp.where(error > 0, error / promise(x, y), 0)
 
-        return jnp.max(lax.map(one, jnp.arange(1 if self.identical else len(self.place))))
+        count = 1 if self.identical else len(self.place)
+        if count == 1:
+            return one(jnp.int32(0))
+        distances, doubts = lax.map(one, jnp.arange(count), batch_size=TOGETHER)
+        return jnp.max(distances), jnp.max(doubts)
 
     def project(self, i: Any, x: Any, near: Any = None) -> Array:
         """Return the projection of `x` onto the set of client `i`; see `Set.project`."""

@@ -131,7 +131,9 @@ class Descents(Search):
     def _begin(self, method: Any, start: np.ndarray) -> None:
         self.runs += 1
         self.began, self.seen, self.seed = start, Cost(), seed_of(self.key, 1, self.runs)
-        self.session = self.engine.start([method], self.setup.problem.moved_to(start), [jax.random.key(self.seed)], None)
+        problem = self.setup.problem.moved_to(start)
+        self.ahead.wait(method, problem)
+        self.session = self.engine.start([method], problem, [jax.random.key(self.seed)], None)
 
     def _on(self, session: Session, method: Any, rounds: int) -> Any:
         """Run so many more rounds; return the state, None where the run was lost; keep what is better than the best."""
@@ -145,9 +147,9 @@ class Descents(Search):
         if int(record.first_failed_round) >= 0:
             return None
         x = np.asarray(state.x)
-        [loss], [broken], [feasible] = self._judge([x])
-        penalty = float(self.setup.problem.penalty)
-        found = Point(x, feasible, float(loss), float(broken), FIRST, method, self.began, session.round, self.seed, penalty)
+        [loss], [broken], stands = self._judge([x])
+        how = (FIRST, method, self.began, session.round, self.seed, float(self.setup.problem.penalty), float(stands.distance[0]))
+        found = Point(x, stands.nearest[0], float(loss), float(broken), *how)
         self.worst = max(self.worst, found.violation)
         if self.runs_away(found, self.best):
             return state

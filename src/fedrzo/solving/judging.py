@@ -1,15 +1,14 @@
 """How points are judged: by the loss over all data with accurate lower solutions, or over some scenarios where they are many."""
 
-import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrzo.problems.base import Problem
+from fedrzo.problems.base import Problem, Standing
 from fedrzo.problems.questions import BY_CLIENTS
-from fedrzo.support.compiling import on_data, once
+from fedrzo.support.compiling import on_data
 from fedrzo.support.known import known
 from fedrzo.support.pytrees import in_parts
 
@@ -31,14 +30,16 @@ class Point(NamedTuple):
     rounds: int = 0
     key: int = 0
     penalty: float = 0.0  # of coupling constraints, in the run
+    distance: float = 0.0  # from x to the farthest client's set, without units
 
 
 class Look(NamedTuple):
     """What is seen of some points, each an array."""
 
-    merits: np.ndarray  # losses with the penalty for what they break
-    losses: np.ndarray
-    broken: np.ndarray  # by how much coupling constraints are
+    merits: Any  # losses with the penalty for what they break
+    losses: Any
+    broken: Any  # by how much coupling constraints are
+    below: Any = None  # lower solutions, if all clients share them
 
 
 def thinned(problem: Problem) -> Problem:
@@ -68,29 +69,23 @@ def looks(problem: Problem, points: np.ndarray) -> Look:
 
 def on_all(problem: Problem, points: np.ndarray) -> Look:
     """Look at each row by all scenarios; at a few rows at a time, by one program."""
-    found = [np.asarray(_look(problem, jnp.asarray(rows)), float) for rows in in_parts(points, LANES)]
-    return Look(*np.concatenate(found, axis=1)[:, : len(points)])
+    parts = [_look(problem, jnp.asarray(rows)) for rows in in_parts(points, LANES)]
+    return Look(*jax.tree.map(lambda *rows: np.concatenate(rows)[: len(points)].astype(float), *parts))
 
 
 @on_data
-def _look(problem: Problem, points: jax.Array) -> jax.Array:
-    rows = jax.vmap(problem.evaluate)(points)
-    loss = rows["loss"]
-    return jnp.stack([problem.merit(rows), loss, rows.get("violation", jnp.zeros_like(loss))])
+def _look(problem: Problem, points: jax.Array) -> Look:
+    def one(x: jax.Array) -> Look:
+        row, y = problem.judge(x)
+        return Look(problem.merit(row), row["loss"], row.get("violation", jnp.zeros_like(row["loss"])), y)
+
+    return jax.vmap(one)(points)
 
 
-def judged(problem: Problem, ends: list[Any], instead: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the loss at the projection of each end, infinite where a run was lost; what it breaks; the projections."""
+def judged(problem: Problem, ends: list[Any], instead: np.ndarray) -> tuple[np.ndarray, np.ndarray, Standing]:
+    """Return the loss at the projection of each end, infinite where a run was lost; what it breaks; where the ends stand."""
     there = np.array([end is not None and bool(np.all(np.isfinite(end))) for end in ends])
     points = np.stack([end if good else instead for end, good in zip(ends, there, strict=True)])
-    with warnings.catch_warnings():  # of where runs that were lost end; the result's own projection is looked at last
-        warnings.simplefilter("ignore")
-        feasible = np.asarray(problem.project(jnp.asarray(points)))
-    seen = looks(problem, feasible)
-    return np.where(there & np.isfinite(seen.merits), seen.merits, np.inf), seen.broken, feasible
-
-
-@once
-def distance(problem: Problem, x: jax.Array) -> jax.Array:
-    """Return how far x is outside of a client's set."""
-    return problem.worst_distance(x)
+    stands = problem.standing(points)
+    seen = looks(problem, stands.nearest)
+    return np.where(there & np.isfinite(seen.merits), seen.merits, np.inf), seen.broken, stands

@@ -13,6 +13,7 @@ from fedrzo.methods import METHODS, LocalSGD, QuasiNewton
 from fedrzo.methods.descent import TRIALS
 from fedrzo.methods.fedrzo import GRADIENTS, VALUES, check_gradients
 from fedrzo.problems.base import Problem
+from fedrzo.problems.black_box import is_blackbox
 from fedrzo.problems.curvature import counting
 from fedrzo.problems.mistakes import doubt
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
@@ -103,6 +104,18 @@ def prepare(problem: Problem, key: int, lanes: bool = False) -> Setup:
     return Setup(problem, method, found, cost, caveat, remark)
 
 
+def guess(problem: Problem) -> tuple[Any, Problem] | None:
+    """Return a method and a problem of the structure that `prepare` is likely to find; None if `QuasiNewton` does not fit."""
+    if not all_at_once(problem) or any(map(is_blackbox, problem.functions.values())):
+        return None
+    if problem.coupled:
+        problem = problem.penalised(1.0)
+    units, boxed = units_of_boxes(problem)
+    if problem.layout.scale is None and problem.dim <= LOOKED_AT and boxed.any():
+        problem = problem.scaled_by(units)
+    return QuasiNewton(stepsize=1.0, moreau=1.0), problem
+
+
 def first_rounds(setup: Setup) -> int:
     """Return how many rounds the first stage has: fewer where each solves for a lot, since several stages lead farther."""
     problem, batch = setup.problem, setup.method.batch_size
@@ -168,10 +181,7 @@ def in_units(problem: Problem) -> tuple[Problem, int, str]:
     n = problem.dim
     if problem.layout.scale is not None or n > LOOKED_AT:
         return problem, 0, ""
-    usual = 1 + np.abs(np.asarray(problem.x0, float))
-    low, high = problem.sets.bounds(n)
-    boxed = (high > low) & (high - low <= WIDEST * usual)
-    start = np.where(boxed, PART * np.where(boxed, high - low, 0.0), usual)
+    start, boxed = units_of_boxes(problem)
     units, times = (start, 0) if boxed.all() or n == 1 else _alike(problem, start, boxed)
     if units is start and not boxed.any():
         return problem, times, ""
@@ -182,6 +192,25 @@ def in_units(problem: Problem) -> tuple[Problem, int, str]:
             return problem, times, ""
         caveat = f"x has entries of sizes from {units.min():.2g} to {units.max():.2g}, and a set that knows no units: scale x"
         return problem, times, caveat
+
+
+def in_boxes(problem: Problem) -> Problem:
+    """Return a problem in the units of its boxes, if every entry of x has one, and the user gave no other units."""
+    if problem.layout.scale is not None or problem.dim > LOOKED_AT:
+        return problem
+    units, boxed = units_of_boxes(problem)
+    try:
+        return problem.scaled_by(units) if boxed.all() else problem
+    except InputError:
+        return problem
+
+
+def units_of_boxes(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return a unit for each entry of x, a fraction of its box's width if it has one, and whether it has."""
+    usual = 1 + np.abs(np.asarray(problem.x0, float))
+    low, high = problem.sets.bounds(problem.dim)
+    boxed = (high > low) & (high - low <= WIDEST * usual)
+    return np.where(boxed, PART * np.where(boxed, high - low, 0.0), usual), boxed
 
 
 def _alike(problem: Problem, start: np.ndarray, fixed: np.ndarray) -> tuple[np.ndarray, int]:
@@ -236,7 +265,7 @@ def scales(problem: Problem, seed: int) -> Scales:
         around = np.concatenate([x0[None], x0 + smoothing * rays, x0 - smoothing * rays]).astype(problem.dtype)
         points = np.asarray(problem.project(jnp.asarray(around)))
         found = looks(problem, points)
-        rise, bare_rise, breaking_rise = (values[1:] - values[0] for values in found)
+        rise, bare_rise, breaking_rise = (values[1:] - values[0] for values in found[:3])
         length = np.linalg.norm(points[1:] - points[0], axis=1)
         seen = np.isfinite(rise) & (length > 1e-3 * smoothing)
         if np.any(rise[seen] != 0):

@@ -8,10 +8,9 @@ import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedrzo import engines
+from fedrzo import engines, sets
 from fedrzo.certificates import Certificate, certify
 from fedrzo.engines.base import Engine
 from fedrzo.errors import BlackboxError, FedrzoError, InputError
@@ -20,12 +19,15 @@ from fedrzo.methods import QuasiNewton
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import telling
 from fedrzo.problems.mistakes import warn_of_mistakes
+from fedrzo.problems.questions import BY_SERVER
 from fedrzo.problems.start import check_start, feasible_start
 from fedrzo.results.result import Result
 from fedrzo.results.text import short
 from fedrzo.running.run import run_key
+from fedrzo.solving.ahead import Ahead
 from fedrzo.solving.descents import Descents, LostError
-from fedrzo.solving.setup import Setup, prepare, work_of
+from fedrzo.solving.judging import looks
+from fedrzo.solving.setup import Setup, in_boxes, prepare, work_of
 from fedrzo.solving.stages import Search
 from fedrzo.support.arguments import checked_signature
 from fedrzo.support.compiling import quickly
@@ -92,7 +94,9 @@ def solve(
         problem.precision(),
         quickly(work_of(problem) <= SMALL),
     ):
-        moved = feasible_start(problem)
+        stated = in_boxes(problem)
+        ahead = Ahead(chosen, stated)
+        moved = feasible_start(stated)
         check_start(moved, None)
         setup = prepare(moved, seed)
         warn_of_mistakes(moved, setup.method)
@@ -103,7 +107,7 @@ def solve(
 
         def searching(setup: Setup) -> Search:
             kind = Descents if isinstance(setup.method, QuasiNewton) else Search
-            search = kind(setup, chosen, seed, began + SHARE * seconds)
+            search = kind(setup, chosen, seed, began + SHARE * seconds, ahead)
             search.row(took)
             return search
 
@@ -198,8 +202,10 @@ def _result(
 ) -> Result:  # fmt: skip
     setup, best = search.setup, search.best
     unravel, last = setup.problem.layout.unravel, best.method or setup.method
-    [y] = setup.problem.lower_solutions(np.asarray(best.x)[None])
-    setup.problem.project(jnp.asarray(best.x))  # which warns where it cannot be trusted
+    stands, y = setup.problem.standing(best.x[None]), None
+    sets.warn_of_error("constraint", stands.error, stands.allowed)
+    if setup.problem.lower_solved_by == BY_SERVER:
+        y = setup.problem.layouts["y0"].unravel(looks(setup.problem, best.x[None]).below[0])
     spec: dict[str, Any] = {
         "problem": problem.name, "method": type(last).__name__, "key": seed, "engine": engine, "seconds": seconds,
         "stages": search.stages, "start": [float(v) for v in (setup.problem.x0 if best.start is None else best.start)],

@@ -10,15 +10,16 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Engine, Session
 from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost
+from fedrzo.problems.base import Standing
 from fedrzo.results.history import History
 from fedrzo.results.text import short
-from fedrzo.solving.judging import FIRST, LANES, Point, distance, judged, judged_on, on_all, samples_of
+from fedrzo.solving.ahead import Ahead
+from fedrzo.solving.judging import FIRST, LANES, Point, judged, judged_on, on_all, samples_of
 from fedrzo.solving.setup import FACTOR, Setup, first_rounds, seed_of
 
 RATIO = 10**0.5  # between the steps of two runs
@@ -44,6 +45,7 @@ class Search:
     engine: Engine
     key: int
     deadline: float
+    ahead: Ahead
 
     def __post_init__(self) -> None:
         x0, scales = np.asarray(self.setup.problem.x0), self.setup.scales
@@ -139,7 +141,8 @@ class Search:
         noise = np.random.default_rng(seed_of(self.key, 0, self.stages)).standard_normal(point.feasible.shape)
         for i in range(LANES):
             away = point.feasible + self.largest * FACTOR ** (self.misses % BALLS - i) * noise / np.linalg.norm(noise)
-            [loss], [broken], [feasible] = self._judge([away.astype(point.feasible.dtype)])
+            [loss], [broken], stands = self._judge([away.astype(point.feasible.dtype)])
+            feasible = stands.nearest[0]
             if math.isfinite(loss):
                 return Point(feasible, feasible, float(loss), float(broken))
         return point
@@ -244,11 +247,11 @@ class Search:
             finally:
                 session.close()
         self.taken += sum(rounds)
-        values, broken, feasible = self._judge(ends)
+        values, broken, stands = self._judge(ends)
         j = int(np.argmin(values))
         x = start if ends[j] is None else np.asarray(ends[j])
-        how = (steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty))
-        return Point(x, feasible[j], float(values[j]), float(broken[j]), *how)
+        how = (steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty), float(stands.distance[j]))
+        return Point(x, stands.nearest[j], float(values[j]), float(broken[j]), *how)
 
     def _advance(self, session: Session, rounds: int) -> int:
         """Run so many rounds, or those that there is time for, in pieces that grow; return how many there were."""
@@ -261,8 +264,8 @@ class Search:
             piece = max(1, min(2 * piece, PIECE, int(self.left / pace)))
         return session.round
 
-    def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the loss, what it breaks and the projection of each end; count what that took."""
+    def _judge(self, ends: list[Any]) -> tuple[np.ndarray, np.ndarray, Standing]:
+        """Return the loss and what it breaks at the projection of each end, and where it stands; count what that took."""
         problem, begun = self.setup.problem, time.perf_counter()
         found = judged(problem, ends, self.here.feasible)
         self.cost = self.cost.plus(evaluations=len(ends) * judged_on(problem))
@@ -275,5 +278,5 @@ class Search:
         row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.objective}
         if problem.coupled:
             row |= {"violation": self.best.violation, "penalty": float(problem.penalty)}
-        row["feasibility"] = float(distance(self.setup.problem, jnp.asarray(self.best.x)))
+        row["feasibility"] = self.best.distance
         self.history.append(row | {"smoothing": self.smoothing})

@@ -4,6 +4,7 @@ Clients are a vmapped axis, rounds and repeats are compiled loops, data are argu
 client and is what this engine is tested against.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -67,14 +68,25 @@ class SimulationSession(Session):
         return jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1) if self.many else leaf[:, None], seen)
 
     def _advance(self, rounds: int, every: int, seen: bool) -> PyTree:
-        span = Span(np.int32(self.round), np.int32(self.round + rounds), np.int32(every), np.bool_(seen))
-        self.carry, found = advance(self.spread.platform, self.problem.dim >= LONG, self.quick, self.little)(
-            self.method, self.problem, self.keys, self.carry, span,
-            size=self.size, spread=self.spread, many=self.many, look=self.looking,
-            known=self.known, block=min(self.every or BLOCK, BLOCK) if self.on_gpu else 0,
-        )  # fmt: skip
+        program, arguments, static = self._call(rounds, every, seen)
+        self.carry, found = program(*arguments, **static)
         self.round += rounds
         return found
+
+    def lowered(self) -> Any:
+        """Return the program of rounds, traced; once it is compiled, `advance` finds it."""
+        program, arguments, static = self._call(0, 1, seen=False)
+        return program.lower(*arguments, **static)
+
+    def _call(self, rounds: int, every: int, seen: bool) -> tuple[Any, tuple, dict[str, Any]]:
+        """Return the function that runs so many rounds, and its arguments."""
+        span = Span(np.int32(self.round), np.int32(self.round + rounds), np.int32(every), np.bool_(seen))
+        static = {
+            "size": self.size, "spread": self.spread, "many": self.many, "look": self.looking, "known": self.known,
+            "block": min(self.every or BLOCK, BLOCK) if self.on_gpu else 0,
+        }  # fmt: skip
+        program = advance(self.spread.platform, self.problem.dim >= LONG, self.quick, self.little)
+        return program, (self.method, self.problem, self.keys, self.carry, span), static
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """Return what the problem monitors, one entry per run."""
@@ -171,3 +183,8 @@ class Simulation(Engine):
             how = f"JAX_NUM_CPU_DEVICES={many}, set before Python starts, shares clients among them"
             session.hint = f"JAX has {jax.device_count()} device(s) for {many} cores: {how}"
         return session
+
+    def ahead(self, method: Method, problem: Problem) -> Callable[[], Any]:
+        """Trace the rounds of a run; return what compiles them, which JAX does without Python's lock."""
+        compile_: Callable[[], Any] = self.start([method], problem, [jax.random.key(0)], None).lowered().compile
+        return compile_

@@ -15,7 +15,7 @@ from fedrzo.federation.protocol import PyTree
 from fedrzo.methods.base import Method
 from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
-from fedrzo.support.compiling import compiler_options
+from fedrzo.support.compiling import compiler_options, once
 
 COHORT = 3  # the stream of the run's key that cohorts are drawn from
 BLOCK = 16  # rounds on a GPU run so many at a time at most: a loop of unknown length waits for the host in every pass
@@ -149,14 +149,14 @@ def evaluate(method: Method, problem: Problem, state: PyTree, *, many: bool = Fa
     return jax.vmap(lambda method, state: one(method, state=state))(method, state) if many else one(method, state=state)
 
 
-@functools.partial(jax.jit, static_argnames=("clients", "many"))
+@functools.partial(once, static=("clients", "many"))
 def keys_of(key: jax.Array, *, clients: int, many: bool = False) -> Keys:
     """Return the keys that rounds are given, of one run or of many."""
     one = functools.partial(Keys.of, clients=clients)
     return jax.vmap(one)(key) if many else one(key)
 
 
-@functools.partial(jax.jit, static_argnames=("many",))
+@functools.partial(once, static=("many",))
 def start(method: Method, problem: Problem, key: jax.Array, *, many: bool) -> Carry:
     """Return what a run starts with."""
 
