@@ -71,7 +71,7 @@ class Bench:
         """The program that looks at distances, the pull of the sets, and the lower level."""
         p = self.program
         plain = not is_blackbox(self.problem.loss_fn)
-        return Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau)
+        return Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau, p.newton)
 
     def inspect(self) -> Facts:
         """Run it."""

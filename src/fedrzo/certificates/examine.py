@@ -63,8 +63,9 @@ def certify(
         max_directions: of the reported sample, but no fewer than above; if it does not suffice, the certificate says so.
         confidence: of the intervals.
         batch_size: samples per loss value; all, where they are stored.
-        lower: what solves the lower level: a single-level method for `Bilevel` and `Minimax` (by default full gradient steps
-            that leave rounding alone), a solver of `fz.vi` for `TwoStage` (by default the problem's `monitor`).
+        lower: what solves the lower level: a single-level method for `Bilevel` and `Minimax` (by default Newton steps, or full
+            gradient steps if there are no second derivatives or y is long), a solver of `fz.vi` for `TwoStage` (by default the
+            problem's `monitor`).
         engine: as for `fz.run`.
         threshold: with `width`: end with a pilot that shows the squared norm to lie above it.
         oracle: `"values"`; or `"gradients"`, at points drawn in the ball: the same norm, from far fewer of them where n is large.

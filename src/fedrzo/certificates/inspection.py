@@ -46,6 +46,7 @@ class Inspection(Lower):
     constants: Any = None
     differentiable: bool = static(default=True)
     moreau: Any = None  # the parameter of the Moreau term, where it is not the smoothing
+    newton: bool = static(default=False)
 
     solves = (Problem,)
 

@@ -4,11 +4,13 @@ Differences of losses leave a client, one number for each direction, and are ave
 the directions from a seed.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from fedrzo import vi
 from fedrzo.certificates.interval import BLOCKS
 from fedrzo.errors import InputError
 from fedrzo.federation import directions
@@ -21,15 +23,17 @@ from fedrzo.methods.fedac import suited
 from fedrzo.methods.fedrzo import ORACLES, check_gradients
 from fedrzo.methods.fedrzo_bl import EMPTY
 from fedrzo.methods.lower import run_lower, with_constants
+from fedrzo.methods.through_lower import ThroughLower, check_below
 from fedrzo.problems.base import Problem
 from fedrzo.problems.curvature import StepConstants, lower_level
-from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.support.numbers import constant, whole
 from fedrzo.vi.base import check_solver
 
 DRAWN = 64  # samples per loss value where they are drawn on demand
 AGAIN = 8  # times that the one direction there is where n = 1 is asked about: a black box may be noisy
 ACCURATE = 1e-16  # by what factor the lower level's first error is brought down
+HESSIANS = 2e7  # entries of all clients' lower Hessians at once, at most
 AT_A_TIME = 8  # directions that a client evaluates together
 
 
@@ -43,11 +47,12 @@ def draw(key: jax.Array, count: int, x: jax.Array, smoothing: Any) -> jax.Array:
     return jax.vmap(lambda j: direction(key, j, x, smoothing))(jnp.arange(count))
 
 
-class Lower(LowerClosing, Method):
+class Lower(LowerClosing, ThroughLower, Method):
     """What the programs share on problems with a lower level."""
 
     lower: Any
     constants: Any
+    newton: bool  # whether the server solves the lower level by Newton steps instead
 
     @property
     def federated(self) -> bool:
@@ -55,16 +60,27 @@ class Lower(LowerClosing, Method):
         return isinstance(self.lower, Method)
 
     def solve(self, federation: Federation, points: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Solve the lower level at several points at once; a bound on the error of all solutions together comes along."""
+        """Solve the lower level at several points at once; a bound on the error of all solutions together comes along.
+
+        A residual of the normal map is the length of an element of the gradient plus the normal cone at y, as that of `close` is:
+        over the modulus, it bounds the error.
+        """
+        if self.newton:
+            zero = self.solve_below(federation.lower(points, self), start, points.shape[0]).zero
+            return zero.best_y.ravel(), jnp.linalg.norm(zero.residual) / self.constants.modulus
         lower_federation = federation.lower(points, self.lower)
         y = run_lower(lower_federation, self.lower, jnp.tile(start, points.shape[0]), 0, None)
         y, error, *_ = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
         return y, error
 
+    def ask(self, view: Federation, step: Callable[..., Reply], *shared: Any) -> tuple[Any, Any]:
+        """Run one communication and return the mean alone: no client's gradient or Hessian is to be seen by itself."""
+        return view.average(step, *shared), 1.0
+
     def received(self, client: Client, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the y that a client was sent, a row for each point, and whether they show that some Y(x) is empty."""
         level = client.level.lower_level(client.points)
-        y = level.sets.project(client.index, y)
+        y = y if self.newton else level.sets.project(client.index, y)
         return level.split(y), level.sets.violation(client.index, y) > EMPTY
 
 
@@ -91,6 +107,7 @@ class Sampling(Lower):
     constants: Any = None
     oracle: str = static(default="values")
     blocks: int = static(default=BLOCKS)
+    newton: bool = static(default=False)
 
     solves = (Problem,)
 
@@ -204,7 +221,20 @@ def sampling_program(problem: Problem, smoothing: Any, batch_size: Any, lower: A
     smoothing = constant(smoothing, "smoothing")
     chosen = batch((FULL if problem.data.stored else DRAWN) if batch_size is None else batch_size, "batch_size")
     check_batch_size(chosen, problem.data)
-    return Sampling(smoothing, 1, chosen, *_lower(problem, lower), oracle=oracle)
+    newton = lower is None and _newton_fits(problem)
+    return Sampling(smoothing, 1, chosen, *_lower(problem, lower), oracle=oracle, newton=newton)
+
+
+def _newton_fits(problem: Any) -> bool:
+    """Return whether the server can solve the lower level by Newton steps, with few enough Hessians at a time."""
+    if problem.lower_solved_by != BY_SERVER:
+        return False
+    q = problem.layouts["y0"].size
+    try:
+        check_below(problem, "certify")
+    except InputError:
+        return False
+    return q <= vi.LARGEST and 2 * BLOCKS * q**2 * problem.clients <= HESSIANS
 
 
 def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:

@@ -9,6 +9,7 @@ its Jacobian at the solution, the gradient of f(x, y(x)) is
 (the implicit function theorem on the normal map; where y has a kink in x, J is one of its generalised Jacobians).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +45,11 @@ class Solved(NamedTuple):
 class ThroughLower:
     """The lower solve and the adjoint of a method that knows x at a few points; each part is a federated communication."""
 
+    def ask(self, view: Federation, step: Callable[..., Reply], *shared: Any) -> tuple[Any, Any]:
+        """Run one communication; return the mean of the replies, and the share of clients that answered."""
+        seen = view.gather(step, *shared)
+        return seen.mean(), seen.share
+
     def solve_below(self, view: Any, start: jax.Array, rows: int) -> Solved:
         """Return the lower solutions at the points of a lower view, all from one start."""
         begun = jax.vmap(normal_map.begin)(jnp.tile(start, (rows, 1)))
@@ -52,13 +58,12 @@ class ThroughLower:
 
         def body(inner: Federation, carry: Solved) -> Solved:
             zero = carry.zero
-            seen = inner.gather(self.look_below, zero.trial)
-            y, gradient, hessian, projection = seen.mean()
+            (y, gradient, hessian, projection), share = self.ask(inner, self.look_below, zero.trial)
             new = jax.vmap(normal_map.after)(zero, y, gradient, hessian, projection)
             done = is_solved(zero)  # a solved row stays as it is, so that it does not depend on the others
             new = jax.tree.map(lambda a, b: jnp.where(done.reshape(-1, *(1,) * (a.ndim - 1)), b, a), new, zero)
             best = jnp.where((new.residual < zero.residual)[:, None, None], projection, carry.projection)
-            return Solved(new, best, is_solved(new), jnp.minimum(carry.share, seen.share))
+            return Solved(new, best, is_solved(new), jnp.minimum(carry.share, share))
 
         first = Solved(begun, blank, jnp.zeros(rows, bool), jnp.ones((), start.dtype))
         return view.repeat(ROUNDS, body, first, lambda carry: jnp.all(carry.fine))
@@ -96,20 +101,20 @@ class ThroughLower:
             return s, f_y - s + zero.best_a * zero.best_slope @ s
 
         s, v = jax.vmap(adjoint)(zero, solved.projection, f_y)
-        seen = view.gather(self.look_across, zero.best_z, s, v)
-        moves, cross = seen.mean()
-        return f_x + moves + zero.best_a[:, None] * cross, seen.share
+        (moves, cross), share = self.ask(view, self.look_across, zero.best_z, s, v)
+        return f_x + moves + zero.best_a[:, None] * cross, share
 
     def look_across(self, client: Client, key: jax.Array, memory: Any, z: jax.Array, s: jax.Array, v: jax.Array) -> Reply:
         """Return (dP/dx)'v, and this client's g_xy s, at each row of z."""
         level, problem = client.level, client.level.problem
 
-        def moves(x: jax.Array, z: jax.Array, v: jax.Array) -> jax.Array:
+        def projected(x: jax.Array, z: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
             if problem.lower_set_fn is None:
-                return jnp.zeros_like(x)
-            return jax.vjp(lambda x: problem.lower_set_at(problem.into_domain(x)).project(z), x)[1](v)[0]
+                return problem.lower_set_at(x).project(z), jnp.zeros_like(x)
+            y, pull = jax.vjp(lambda x: problem.lower_set_at(problem.into_domain(x)).project(z), x)
+            return y, pull(v)[0]
 
-        y = z if level.sets.free else jax.vmap(lambda x, z: problem.lower_set_at(x).project(z))(level.points, z)
+        y, moves = jax.vmap(projected)(client.points, z, v)
 
         def across(y: jax.Array, batch: Any) -> jax.Array:
             def one(x: jax.Array, y: jax.Array, s: jax.Array) -> jax.Array:
@@ -121,7 +126,7 @@ class ThroughLower:
             return jax.vmap(one)(client.points, y, s)
 
         cross = client.mean(across, y, client.sample(key, FULL))
-        return Reply((jax.vmap(moves)(client.points, z, v), cross), gradients=2 * client.cost(FULL))
+        return Reply((moves, cross), gradients=2 * client.cost(FULL))
 
 
 def check_below(problem: Any, name: str) -> None:

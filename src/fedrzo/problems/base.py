@@ -268,7 +268,11 @@ def _stand(family: sets.SetFamily, units: jax.Array, points: jax.Array) -> Stand
     def one(x: jax.Array) -> Standing:
         y, error = family.nearest(x)
         allowed = sets.promise(x, y)
-        distance, doubt = family.apart(x, units)
-        return Standing(y, jnp.maximum(error, doubt * allowed), allowed, distance, family.worst_violation(y))
+        if family.identical:  # the projection is each client's own
+            distance = jnp.linalg.norm((x - y) * units.astype(x.dtype))
+        else:
+            distance, doubt = family.apart(x, units)
+            error = jnp.maximum(error, doubt * allowed)
+        return Standing(y, error, allowed, distance, family.worst_violation(y))
 
     return jax.vmap(one)(points)

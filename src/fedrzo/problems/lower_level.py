@@ -155,18 +155,24 @@ class LowerLevel:
 
             return jax.lax.fori_loop(0, steps, step, y)
 
+        if self._in_turn:  # a loop, so that compiled code has the steps once
+            return jax.lax.map(lambda point: one(*point), (self.points, self.split(y))).ravel()
         return self.each(one, y).ravel()
 
     def each(self, function: Callable[[jax.Array, jax.Array], jax.Array], y: jax.Array) -> jax.Array:
-        """Return `function(x, y)` of each point, in rows.
-
-        On a CPU two are taken one after the other: side by side, products with a vector become products with a matrix of two
-        columns, for which XLA takes longer than for both vectors. A black box gets all in one call.
-        """
-        in_turn = self.copies <= 2 and not self.whole
-        if in_turn and jax.default_backend() == "cpu":
+        """Return `function(x, y)` of each point, in rows."""
+        if self._in_turn:
             return jnp.stack([function(*point) for point in zip(self.points, self.split(y), strict=True)])
         return jax.vmap(function)(self.points, self.split(y))
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether points are taken one after the other: two of them, on a CPU, and no black box, which gets all in one call.
+
+        Side by side, products with a vector become products with a matrix of two columns, for which XLA takes longer than for
+        both vectors.
+        """
+        return self.copies <= 2 and not self.whole and jax.default_backend() == "cpu"
 
     def loss(self, x: jax.Array, y: jax.Array, batch: PyTree) -> jax.Array:
         """Return the lower loss of one batch at one point."""
