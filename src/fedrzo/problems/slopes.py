@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.errors import FedrzoError, InputError
-from fedrzo.federation import directions
 from fedrzo.problems.base import Problem
 from fedrzo.problems.courtesy import ask
 from fedrzo.problems.inputs import SAMPLES, Data, some_samples
@@ -104,16 +103,16 @@ def compare(problem: Problem, index: int, smoothing: float) -> Slopes:
     With D a difference and G, G' what gradients at two places say of it, (D - G)(D - G') has the mean zero if they agree, and
     else the square of what they differ by, along each direction.
     """
-    places = np.random.default_rng(0).uniform(-1, 1, (DIRECTIONS, 2))
 
     def wide(leaf: Any) -> Any:
         return np.asarray(leaf, np.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
     _, _, data = list(_functions(problem))[index]
     batch = jax.tree.map(wide, _samples(data))
+    start, rng = np.float64(_start(problem)), np.random.default_rng(0)
     with jax.enable_x64(True):
-        asked = _along(problem, batch, np.float64(_start(problem)), np.float64(smoothing), places, index=index)
-        differences, (first, second) = (np.asarray(found).T for found in asked)
+        asked = [_along(problem, batch, *_line(rng, start, smoothing), index=index) for _ in range(DIRECTIONS)]
+        differences, (first, second) = (np.array(found).T for found in zip(*asked, strict=True))
     if np.isfinite(differences).all() and not np.isfinite(first + second).all():
         return Slopes(float(np.sqrt(np.mean(differences**2))), float("nan"), True)
     apart = (differences - first) * (differences - second)
@@ -124,25 +123,20 @@ def compare(problem: Problem, index: int, smoothing: float) -> Slopes:
     return Slopes(root(np.mean(differences**2)), root(np.mean(first * second)), disagree)
 
 
-def _along_directions(
-    problem: Problem, batch: Any, start: jax.Array, smoothing: jax.Array, places: jax.Array, *, index: int
-) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """Return differences along random directions, and what gradients at two places of each say of them."""
+def _line(rng: np.random.Generator, start: np.ndarray, smoothing: float) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a direction, and the points of a line along it: two for a difference, two where gradients are asked for.
+
+    The line does not go through the start, where a symmetric function would hide what is wrong.
+    """
+    v, away = (smoothing / np.linalg.norm(each) * each for each in rng.uniform(-1, 1, (2, start.size)))
+    return v, start + away + np.array([1.0, -1.0, *rng.uniform(-1, 1, 2)])[:, None] * v
+
+
+def _along_direction(problem: Problem, batch: Any, v: jax.Array, points: jax.Array, *, index: int) -> tuple[jax.Array, jax.Array]:
+    """Return a difference along a direction, and what gradients at two places of it say of that."""
     _, function, _ = list(_functions(problem))[index]
-
-    def draw(seed: jax.Array, i: int) -> jax.Array:
-        bits = directions.bits(jax.random.wrap_key_data(jnp.stack([seed, jnp.uint32(i)])), start.size)
-        v = bits.astype(jnp.int32).astype(start.dtype)
-        return v * (smoothing / jnp.linalg.norm(v))
-
-    def one(given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        seed, (s, t) = given
-        v, center = draw(seed, 0), start + draw(seed, 1)  # at the start a symmetric function would hide what is wrong
-        at = center + jnp.stack([1.0, -1.0, s, t])[:, None] * v  # the two points of the difference, and the two places
-        values, slopes = jax.vmap(lambda z: jax.value_and_grad(function)(z, batch))(at)
-        return values[0] - values[1], 2 * slopes[2:] @ v
-
-    return jax.lax.map(one, (jnp.arange(DIRECTIONS, dtype=jnp.uint32), places))
+    values, slopes = jax.vmap(lambda z: jax.value_and_grad(function)(z, batch))(points)
+    return values[0] - values[1], 2 * slopes[2:] @ v
 
 
-_along = once(_along_directions, ("index",))
+_along = once(_along_direction, ("index",))
