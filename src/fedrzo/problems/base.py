@@ -260,6 +260,10 @@ class Standing(NamedTuple):
     distance: Any  # the largest distance to a client's set, without units
     left: Any  # the largest amount by which the projection breaks a constraint
 
+    def row(self, i: int) -> "Standing":
+        """Return where the i-th point stands."""
+        return Standing(*(part[i] for part in self))
+
 
 @once
 def _stand(family: sets.SetFamily, units: jax.Array, points: jax.Array) -> Standing:

@@ -109,7 +109,7 @@ def compare(problem: Problem, index: int, smoothing: float) -> Slopes:
 
     _, _, data = list(_functions(problem))[index]
     batch = jax.tree.map(wide, _samples(data))
-    start, rng = np.float64(_start(problem)), np.random.default_rng(0)
+    start, rng = np.asarray(_start(problem), np.float64), np.random.default_rng(0)
     with jax.enable_x64(True):
         asked = [_along(problem, batch, *_line(rng, start, smoothing), index=index) for _ in range(DIRECTIONS)]
         differences, (first, second) = (np.array(found).T for found in zip(*asked, strict=True))

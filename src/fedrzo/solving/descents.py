@@ -148,7 +148,7 @@ class Descents(Search):
             return None
         x = np.asarray(state.x)
         [loss], [broken], stands = self._judge([x])
-        how = (FIRST, method, self.began, session.round, self.seed, float(self.setup.problem.penalty), float(stands.distance[0]))
+        how = (FIRST, method, self.began, session.round, self.seed, float(self.setup.problem.penalty), stands.row(0))
         found = Point(x, stands.nearest[0], float(loss), float(broken), *how)
         self.worst = max(self.worst, found.violation)
         if self.runs_away(found, self.best):

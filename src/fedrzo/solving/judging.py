@@ -30,7 +30,7 @@ class Point(NamedTuple):
     rounds: int = 0
     key: int = 0
     penalty: float = 0.0  # of coupling constraints, in the run
-    distance: float = 0.0  # from x to the farthest client's set, without units
+    stands: Standing = Standing(None, *np.zeros(4))  # where x stands to the sets; by default, inside
 
 
 class Look(NamedTuple):

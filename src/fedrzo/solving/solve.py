@@ -202,8 +202,8 @@ def _result(
 ) -> Result:  # fmt: skip
     setup, best = search.setup, search.best
     unravel, last = setup.problem.layout.unravel, best.method or setup.method
-    stands, y = setup.problem.standing(best.x[None]), None
-    sets.warn_of_error("constraint", stands.error, stands.allowed)
+    sets.warn_of_error("constraint", best.stands.error, best.stands.allowed)
+    y = None
     if setup.problem.lower_solved_by == BY_SERVER:
         y = setup.problem.layouts["y0"].unravel(looks(setup.problem, best.x[None]).below[0])
     spec: dict[str, Any] = {

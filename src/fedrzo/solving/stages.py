@@ -250,7 +250,7 @@ class Search:
         values, broken, stands = self._judge(ends)
         j = int(np.argmin(values))
         x = start if ends[j] is None else np.asarray(ends[j])
-        how = (steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty), float(stands.distance[j]))
+        how = (steps[j], methods[j], start, rounds[j], seeds[j], float(problem.penalty), stands.row(j))
         return Point(x, stands.nearest[j], float(values[j]), float(broken[j]), *how)
 
     def _advance(self, session: Session, rounds: int) -> int:
@@ -278,5 +278,5 @@ class Search:
         row = {"round": self.taken, **self.cost._asdict(), "seconds": seconds, "loss": self.objective}
         if problem.coupled:
             row |= {"violation": self.best.violation, "penalty": float(problem.penalty)}
-        row["feasibility"] = self.best.distance
+        row["feasibility"] = float(self.best.stands.distance)
         self.history.append(row | {"smoothing": self.smoothing})
