@@ -154,6 +154,27 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == stored
 
 
+def test_another_commands_files_are_not_written_over(fails, tmp_path):
+    def refused(*args):
+        line = fails(*args, "--out", tmp_path, "--quiet")
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == stored
+        return line.removeprefix(f"--out: {tmp_path} holds ").removesuffix(" already; choose another folder, or delete them")
+
+    run = ["run", "quadratic", "--rounds", 1, *TINY]
+    for name in ("figure.svg", "spec.toml", "fedrzonn/history.csv", "fedrzonn/seed-3/history.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("another's")
+        stored = {path: path.read_bytes()}
+        assert refused(*run) == refused(*run, "--resume") == name
+        path.unlink()
+    stored = {}
+    for name in ("figure.png", "table.json"):
+        (tmp_path / name).write_text("another's")
+        stored = {**stored, tmp_path / name: b"another's"}
+    assert refused("compare", "quadratic", "--quick") == "table.json, figure.png"
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [

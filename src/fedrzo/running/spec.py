@@ -135,7 +135,12 @@ class Spec:
 
     def write(self, path: str | Path) -> None:
         """Write the spec as TOML, whole or not at all."""
-        write_file(Path(path), tomli_w.dumps(self.table).encode())
+        write_file(Path(path), self.content)
+
+    @property
+    def content(self) -> bytes:
+        """The spec as TOML, as `write` writes it."""
+        return tomli_w.dumps(self.table).encode()
 
 
 def slug(label: str) -> str:
