@@ -197,8 +197,20 @@ def _stated(user: UserFile, settings: list[str] | None, rounds: int | None) -> t
     table = changes.get("method", {})
     if not isinstance(table, dict):
         raise InputError(f"--set method: found {table!r}; write method.name={table}, or method.FIELD=VALUE")
+    _check_class(user.problem, table.get("name"))
     length = next(n for n in (rounds, user.rounds, ROUNDS) if n is not None)
     return changed(method, table), length
+
+
+def _check_class(problem: Any, name: Any) -> None:
+    """Refuse a method that does not solve this class of problems before its fields are asked for."""
+    from fedrzo.methods import METHODS
+
+    if not isinstance(name, str) or name not in METHODS or isinstance(problem, METHODS[name].solves):
+        return
+    usual, kind = problem.usual, type(problem).__name__
+    others = sorted(other for other, cls in METHODS.items() if isinstance(problem, cls.solves) and other != usual)
+    raise InputError(f"method.name: {name} does not solve a {kind} problem; use {', '.join([usual, *others])}")
 
 
 def _print_point(result: Result) -> None:
