@@ -61,7 +61,7 @@ def first_line(error: BaseException) -> str:
 def nearest(name: str, known: Iterable[str], listed_by: str = "") -> str:
     """Return a hint such as `; did you mean 'stepsize'?`, or the list of known names.
 
-    If they are too many for a line, `listed_by` is the command that lists them. The hint then has the nearest names and the command.
+    If they are too many for a line, `listed_by` is the command that lists them. The hint then has the nearest names and that.
     """
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)

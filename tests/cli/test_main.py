@@ -10,7 +10,9 @@ import pytest
 from typer.main import get_command
 
 import fedrzo as fz
+from fedrzo.cli import output
 from fedrzo.cli.main import app, main
+from fedrzo.results.text import mean_and_half
 from fedrzo.running.checkpoint import Checkpoint
 
 TINY = ["--set", "problem.dim=2", "--set", "method.local_steps=2"]
@@ -79,6 +81,25 @@ def test_the_table_shows_how_far_outside_the_sets_the_loss_is(call):
     assert loss < -2.3
     assert distance > 0.1
     assert projected == pytest.approx(-2, abs=1e-3)
+
+
+def test_a_table_is_never_cut(capsys):
+    marks = "stepsize at the edge of its grid, one round exceeds the budget in evaluations and bytes"
+    costs = ["0.0123 ± 0.001", "0.01", "12,345"] * 2
+    heads = ["loss at x_feasible\nafter 3,000 evaluations", "feasibility", "rounds"] * 2
+    names = ["FedRZOnn, gradients", "QuasiNewton, with directions"]
+    output.print_rows("compare: toy", [["", *heads, ""], *([name, *costs, marks] for name in names)])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert all(word in shown for word in (*names, *costs, *marks.split()))
+    assert max(map(len, shown.splitlines())) <= 140
+
+
+def test_a_spread_that_is_rounding_of_the_mean_is_not_shown():
+    assert mean_and_half(np.array([0.318, 0.318, 0.318 + 5.6e-17])) == "0.318"
+    assert mean_and_half(np.zeros(3)) == "0"
+    assert mean_and_half(np.array([0.318, 0.318, 0.319])) == "0.318333 ± 0.0014"
+    assert mean_and_half(np.array([-1e-9, 1e-9])) == "0 ± 1.3e-08"
 
 
 def test_run_prints_one_json_object(call):

@@ -19,7 +19,7 @@ from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
 from fedrzo.results.figure import NAMES, prepare
 from fedrzo.results.history import History
-from fedrzo.results.text import BYTE_UNITS, bytes_unit
+from fedrzo.results.text import BYTE_UNITS, bytes_unit, spread
 from fedrzo.running.spec import slug
 from fedrzo.support.files import refuse_existing, write_file
 
@@ -120,7 +120,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
 def _interval(end: dict[str, Any]) -> str:
     if end["loss"] is None:
         return "not finite"
-    return f"{end['loss']:.5g} ± {(end['high'] - end['low']) / 2:.1g}"
+    return f"{end['loss']:.5g}{spread(end['loss'], (end['high'] - end['low']) / 2, 1)}"
 
 
 def _remarks(entry: dict[str, Any]) -> list[str]:
