@@ -10,10 +10,12 @@ import pytest
 from typer.main import get_command
 
 import fedrzo as fz
-from fedrzo.cli import output
+from fedrzo.cli import known, output
 from fedrzo.cli.main import app, main
 from fedrzo.results.text import mean_and_half
+from fedrzo.running.built_in import built_in
 from fedrzo.running.checkpoint import Checkpoint
+from fedrzo.running.spec import Spec
 
 TINY = ["--set", "problem.dim=2", "--set", "method.local_steps=2"]
 
@@ -53,6 +55,23 @@ def test_list(call):
     assert "FedRZOnn" in known["methods"]
     assert {"demo", "digits", "mnist", "boxes", "median", "quadratic"} <= set(known["specs"])
     assert all(line for lines in known.values() for line in lines.values())
+
+
+def test_the_list_begins_with_what_to_try_and_names_all_that_there_is(call):
+    stored = known.known()
+    assert {name: stored[name] for name in ("problems", "methods")} == known.collected(), "run python -m fedrzo.cli.known"
+    assert stored["specs"] == {name: Spec.read(name).title for name in built_in()}
+    _, out, _ = call("list")
+    lines = out.splitlines()
+    assert lines[2:4] == ["to begin with", f"  {'fedrzo run demo':29}  runs a spec"]
+    headings = [line.partition(":")[0] for line in lines if line and line[0] != " "]
+    assert headings[2:5] == ["specs", "methods for Nonsmooth problems", "methods for Bilevel and Minimax problems"]
+    assert headings[-2:] == ["problems", "problems from collections, with their best known values"]
+
+
+def test_the_list_does_not_wait_for_jax():
+    code = "import sys; from fedrzo.cli.main import main; main(['list']); sys.exit(bool({'jax', 'numpy'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_run_prints_a_table(call):

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrzo.cli import deploy, output, solve
+from fedrzo.cli import deploy, known, output, solve
 from fedrzo.cli.commands import (
     INTERRUPTED,
     Command,
@@ -98,20 +98,8 @@ def _options(
 
 @app.command("list", cls=Command)
 def list_(json: Json = False) -> None:
-    """List problems, methods and built-in specs."""
-    from fedrzo import methods, zoo
-    from fedrzo.running.spec import Spec
-
-    known = {
-        "problems": zoo.describe(),
-        "methods": {name: (cls.__doc__ or "").strip().splitlines()[0] for name, cls in methods.METHODS.items()},
-        "specs": {name: Spec.read(name).title for name in built_in()},
-    }
-    width = max(len(name) for lines in known.values() for name in lines)
-    shown = []
-    for kind, lines in known.items():
-        shown += [f"{kind}:", *(f"  {name:{width}}  {line}" for name, line in lines.items())]
-    output.show(json, known, "\n".join(shown))
+    """List what there is: built-in specs, methods and problems."""
+    output.show(json, known.plain(), known.shown())
 
 
 @app.command(cls=Command)
