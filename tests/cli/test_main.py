@@ -228,7 +228,11 @@ def test_another_commands_files_are_not_written_over(fails, tmp_path):
         ("run demo --set method.local_steps=3",
          "method.local_steps: variant 'H = 20' sets it too; change it in a copy of the spec"),
         ("run quadratic --seeds 0", "--seeds: found 0; pass a whole number of at least 1"),
-        ("run quadratic --seed -1", "run.seed: found -1; pass a whole number of at least 0"),
+        ("run quadratic --seed -1", "--seed: found -1; pass a whole number from 0 to 2**32 - 1"),
+        ("solve toy.py --rounds 10 --seed -1", "--seed: found -1; pass a whole number from 0 to 2**32 - 1"),
+        ("solve toy.py --rounds ten", "--rounds: found 'ten'; pass a whole number"),
+        ("solve toy.py --seconds=ten", "--seconds: found 'ten'; pass a number"),
+        ("compare quadratic --seeds many", "--seeds: found 'many'; pass a whole number"),
         ("run quadratic --rounds -1", "rounds: found -1; pass a whole number of at least 0"),
         ("run quadratic --seeds 2 --set run.engine=loop",
          "--seeds: needs engine \"simulation\", 'FedRZOnn' has 'loop'; leave one of them out"),
@@ -247,10 +251,6 @@ def test_another_commands_files_are_not_written_over(fails, tmp_path):
 )  # fmt: skip
 def test_bad_input_is_one_line(fails, args, expected):
     assert fails(*args.split()) == expected
-
-
-def test_bad_usage_is_one_line(fails):
-    assert "'--seeds'" in fails("run", "quadratic", "--seeds", "many")
 
 
 def test_an_interrupted_run_is_reported_and_can_be_resumed(tmp_path, capsys):
