@@ -81,7 +81,7 @@ def solve(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Solve the problem that a Python file defines; where it names no method, one and its settings are found."""
+    """Solve the problem that a Python file defines; without a method, one is chosen and tuned."""
     from fedrzo.running.problem_file import UserFile
 
     # What the file prints must not end up between the braces of a JSON object.
@@ -92,7 +92,7 @@ def solve(
                 outcomes = _without_method(user, seconds, seed, out, quiet)
             elif seconds is not None:
                 raise InputError(
-                    "--seconds: found it beside a method, rounds, seeds or settings, which say how long; leave it or them out"
+                    "--seconds: works only if fedrzo picks the method; leave out either it, or method, rounds, seeds and settings"
                 )
             else:
                 outcomes = _by_method(user, file, settings, seeds, seed, rounds, out, resume, unchecked, quiet)
