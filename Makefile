@@ -32,7 +32,7 @@ demo: $(DEMO) ## FedRZO_nn against its H = 1 version on handwritten digits (two 
 	rm -rf demo
 	$(BIN)/fedrzo run demo --out demo
 
-report: $(READY) ## the paper's figures and tables, quick version, in one page: runs/report.html (under ten minutes)
+report: $(READY) ## the paper's figures and tables, quick version, in one page: runs/report.html (a quarter of an hour of processor time)
 	$(BIN)/fedrzo reproduce all --quick --out runs
 	$(BIN)/fedrzo report runs
 

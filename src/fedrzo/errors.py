@@ -58,10 +58,16 @@ def first_line(error: BaseException) -> str:
     return next(filter(None, lines), "no message")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as `; did you mean 'stepsize'?`, or the list of known names."""
+def nearest(name: str, known: Iterable[str], listed_by: str = "") -> str:
+    """Return a hint such as `; did you mean 'stepsize'?`, or the list of known names.
+
+    If they are too many for a line, `listed_by` is the command that lists them. The hint then has the nearest names and that.
+    """
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(options)}"
+    if not listed_by:
+        return f"; known: {', '.join(options)}"
+    near = difflib.get_close_matches(name, options, n=3, cutoff=0.3)
+    return "".join([f"; the nearest names are {', '.join(near)}" if near else "", f"; `{listed_by}` has all"])

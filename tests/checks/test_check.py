@@ -213,6 +213,21 @@ def test_a_lower_loss_that_is_no_mean_is_found():
     assert (finding.level, finding.about) == ("problem", "lower")
 
 
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (METHOD, "use a larger smoothing, or another x0"),
+        (fz.FedAvg(0.1), "FedAvg has no smoothing, so use a method by values, such as FedRZOnn, or another x0"),
+    ],
+)
+def test_a_step_function_has_a_remedy_that_the_method_knows(method, words):
+    """The steps are wider than what is asked near x0."""
+    stairs = nonsmooth(lambda x, b: jnp.mean(jnp.sum(jnp.floor(x + 0.5) ** 2 + 0 * b, axis=-1)))
+    with stairs.precision():
+        [flat] = [finding.text for finding in losses(stairs, method, 0) if "no step goes anywhere" in finding.text]
+    assert flat.endswith(f"from there; {words}")
+
+
 @pytest.mark.slow("many checks")
 def test_methods_are_looked_at_too():
     report = fz.check(nonsmooth(), fz.FedRZObl(0.1, 0.1))

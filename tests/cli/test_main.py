@@ -10,8 +10,12 @@ import pytest
 from typer.main import get_command
 
 import fedrzo as fz
+from fedrzo.cli import known, output
 from fedrzo.cli.main import app, main
+from fedrzo.results.text import mean_and_half
+from fedrzo.running.built_in import built_in
 from fedrzo.running.checkpoint import Checkpoint
+from fedrzo.running.spec import Spec
 
 TINY = ["--set", "problem.dim=2", "--set", "method.local_steps=2"]
 
@@ -53,6 +57,23 @@ def test_list(call):
     assert all(line for lines in known.values() for line in lines.values())
 
 
+def test_the_list_begins_with_what_to_try_and_names_all_that_there_is(call):
+    stored = known.known()
+    assert {name: stored[name] for name in ("problems", "methods")} == known.collected(), "run python -m fedrzo.cli.known"
+    assert stored["specs"] == {name: Spec.read(name).title for name in built_in()}
+    _, out, _ = call("list")
+    lines = out.splitlines()
+    assert lines[2:4] == ["to begin with", f"  {'fedrzo run demo':29}  runs a spec"]
+    headings = [line.partition(":")[0] for line in lines if line and line[0] != " "]
+    assert headings[2:5] == ["specs", "methods for Nonsmooth problems", "methods for Bilevel and Minimax problems"]
+    assert headings[-2:] == ["problems", "problems from collections, with their best known values"]
+
+
+def test_the_list_does_not_wait_for_jax():
+    code = "import sys; from fedrzo.cli.main import main; main(['list']); sys.exit(bool({'jax', 'numpy'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_run_prints_a_table(call):
     status, out, err = call("run", "quadratic", "--rounds", 2, *TINY)
     assert status == 0
@@ -79,6 +100,25 @@ def test_the_table_shows_how_far_outside_the_sets_the_loss_is(call):
     assert loss < -2.3
     assert distance > 0.1
     assert projected == pytest.approx(-2, abs=1e-3)
+
+
+def test_a_table_is_never_cut(capsys):
+    marks = "stepsize at the edge of its grid, one round exceeds the budget in evaluations and bytes"
+    costs = ["0.0123 ± 0.001", "0.01", "12,345"] * 2
+    heads = ["loss at x_feasible\nafter 3,000 evaluations", "feasibility", "rounds"] * 2
+    names = ["FedRZOnn, gradients", "QuasiNewton, with directions"]
+    output.print_rows("compare: toy", [["", *heads, ""], *([name, *costs, marks] for name in names)])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert all(word in shown for word in (*names, *costs, *marks.split()))
+    assert max(map(len, shown.splitlines())) <= 140
+
+
+def test_a_spread_that_is_rounding_of_the_mean_is_not_shown():
+    assert mean_and_half(np.array([0.318, 0.318, 0.318 + 5.6e-17])) == "0.318"
+    assert mean_and_half(np.zeros(3)) == "0"
+    assert mean_and_half(np.array([0.318, 0.318, 0.319])) == "0.318333 ± 0.0014"
+    assert mean_and_half(np.array([-1e-9, 1e-9])) == "0 ± 1.3e-08"
 
 
 def test_run_prints_one_json_object(call):
@@ -154,6 +194,27 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == stored
 
 
+def test_another_commands_files_are_not_written_over(fails, tmp_path):
+    def refused(*args):
+        line = fails(*args, "--out", tmp_path, "--quiet")
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == stored
+        return line.removeprefix(f"--out: {tmp_path} holds ").removesuffix(" already; choose another folder, or delete them")
+
+    run = ["run", "quadratic", "--rounds", 1, *TINY]
+    for name in ("figure.svg", "spec.toml", "fedrzonn/history.csv", "fedrzonn/seed-3/history.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("another's")
+        stored = {path: path.read_bytes()}
+        assert refused(*run) == refused(*run, "--resume") == name
+        path.unlink()
+    stored = {}
+    for name in ("figure.png", "table.json"):
+        (tmp_path / name).write_text("another's")
+        stored = {**stored, tmp_path / name: b"another's"}
+    assert refused("compare", "quadratic", "--quick") == "table.json, figure.png"
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
@@ -167,7 +228,11 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
         ("run demo --set method.local_steps=3",
          "method.local_steps: variant 'H = 20' sets it too; change it in a copy of the spec"),
         ("run quadratic --seeds 0", "--seeds: found 0; pass a whole number of at least 1"),
-        ("run quadratic --seed -1", "run.seed: found -1; pass a whole number of at least 0"),
+        ("run quadratic --seed -1", "--seed: found -1; pass a whole number from 0 to 2**32 - 1"),
+        ("solve toy.py --rounds 10 --seed -1", "--seed: found -1; pass a whole number from 0 to 2**32 - 1"),
+        ("solve toy.py --rounds ten", "--rounds: found 'ten'; pass a whole number"),
+        ("solve toy.py --seconds=ten", "--seconds: found 'ten'; pass a number"),
+        ("compare quadratic --seeds many", "--seeds: found 'many'; pass a whole number"),
         ("run quadratic --rounds -1", "rounds: found -1; pass a whole number of at least 0"),
         ("run quadratic --seeds 2 --set run.engine=loop",
          "--seeds: needs engine \"simulation\", 'FedRZOnn' has 'loop'; leave one of them out"),
@@ -186,10 +251,6 @@ def test_out_says_what_was_written_and_a_stored_run_is_not_written_over(call, fa
 )  # fmt: skip
 def test_bad_input_is_one_line(fails, args, expected):
     assert fails(*args.split()) == expected
-
-
-def test_bad_usage_is_one_line(fails):
-    assert "'--seeds'" in fails("run", "quadratic", "--seeds", "many")
 
 
 def test_an_interrupted_run_is_reported_and_can_be_resumed(tmp_path, capsys):

@@ -1,16 +1,28 @@
 """`fedrzo reproduce`: the command, its JSON contract and its refusals."""
 
+import importlib
 import json
 
 import pytest
 
 from fedrzo.cli.main import main
+from fedrzo.cli.reproduce import REPRODUCTIONS
+from fedrzo.paper.reproduction import duration
 
 
 def test_unknown_reproductions_are_refused(capsys):
     assert main(["reproduce", "fig99"]) == 2
     names = "fig1, fig2, fig3, fig4, fig5, table4, fig6, fig7, published, or all"
     assert capsys.readouterr().err == f"fedrzo: reproduce: found 'fig99'; pass one of {names}\n"
+
+
+def test_announced_times_say_what_they_are_of():
+    """Quick versions were measured in processor time, so that a busy machine has no say."""
+    assert duration(1.3, quick=True) == "about 78 s of processor time"
+    assert duration(15, quick=False) == "about 15 min on two cores"
+    quick = {name: importlib.import_module(f"fedrzo.paper.{name}").MINUTES[0] for name in REPRODUCTIONS}
+    assert quick["fig1"] > 1
+    assert 12 < sum(quick.values()) < 18  # the help says a quarter of an hour
 
 
 @pytest.mark.slow("a whole experiment")

@@ -36,6 +36,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_work(fails, user_file
     assert line == f"--out: cannot write in {out} (Not a directory); choose another folder"
 
 
+def test_a_file_named_without_its_ending_is_found(fails, user_file):
+    stem = user_file.with_suffix("")
+    assert fails("solve", stem) == f"file: there is no file {stem}; did you mean {user_file}?"
+    assert fails("check", f"{stem}:other") == f"file: there is no file {stem}; did you mean {user_file}:other?"
+    assert fails("compare", stem) == f"problem: found {str(stem)!r}; did you mean {user_file}?"
+    assert fails("run", stem) == f"spec: {user_file} is a Python file; use `fedrzo solve {user_file}`"
+
+
 @pytest.mark.slow("another solve")
 def test_solve_uses_stated_defaults(call, user_file):
     status, out, err = call("solve", user_file, "--rounds", 3, "--json")
@@ -101,6 +109,12 @@ def test_a_black_box_that_fails_in_the_middle_is_located(call, user_file):
 def test_settings_that_do_not_fit_are_named(fails, user_file, setting, expected):
     user_file.write_text(USER_FILE.replace("print", "str"))
     assert fails("solve", user_file, "--set", setting) == expected
+
+
+def test_a_method_for_another_class_of_problems_is_refused_before_its_fields_are_asked_for(fails, user_file):
+    user_file.write_text(USER_FILE.replace("print", "str"))
+    line = fails("solve", user_file, "--set", "method.name=FedRZObl")
+    assert line.startswith("method.name: FedRZObl does not solve a Nonsmooth problem; use FedRZOnn, DeComFL, ")
 
 
 def test_solve_takes_another_method_by_its_name(call, user_file):

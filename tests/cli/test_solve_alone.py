@@ -28,4 +28,4 @@ def test_it_says_what_was_found_and_keeps_it(call, fails, tmp_path):
     assert json.loads(out)["history"]["loss"][-1] == kept.loss_feasible
     assert "is there already" in fails("solve", path, "--out", tmp_path / "out")
     line = fails("solve", path, "--seconds", 30, "--rounds", 3)
-    assert line.startswith("--seconds: found it beside a method, rounds")
+    assert line.startswith("--seconds: works only if fedrzo picks the method; ")

@@ -228,6 +228,7 @@ def test_random_numbers_of_local_steps_are_paid_for_on_average(monkeypatch):
     ("arguments", "message"),
     [
         (["quadratc"], "problem: found 'quadratc'; did you mean 'quadratic'?"),
+        (["nosuch"], "problem: found 'nosuch'; the nearest names are nash1, gnash19, gnash18; `fedrzo list` has all"),
         (["quadratic", "--budget", "0"], "--budget: found 0; pass a whole number of loss evaluations, at least 1"),
         (["quadratic", "--seeds", "0"], "--seeds: found 0; pass a whole number of at least 1"),
     ],

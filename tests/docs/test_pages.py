@@ -10,8 +10,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import griffe
+import pathspec
 import pytest
 import typer
+import yaml
 
 import fedrzo as fz
 from fedrzo.cli.main import app
@@ -134,6 +136,23 @@ def test_the_overview_names_every_command_and_its_spec_is_one():
     spec = Spec(tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.S)[1]))
     assert [type(one.method()).__name__ for one in spec.variants()] == ["FedRZOnn", "FedAvg"]
     assert [one.run["rounds"] for one in spec.variants()] == [50, 50]
+
+
+def test_the_site_holds_no_code_of_its_own():
+    left_out = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["exclude_docs"]
+    spec = pathspec.GitIgnoreSpec.from_lines(left_out.splitlines())
+    assert all(map(spec.match_file, ("build_hooks.py", "__pycache__/build_hooks.cpython-311.pyc")))
+    assert not any(map(spec.match_file, ("index.md", "extra.css", "figures/example.svg")))
+
+
+def test_all_pages_count_the_measured_step_sizes_alike():
+    """A problem counts if the search is within a factor of two, by means or by medians."""
+    table = (DOCS / "measured-stepsizes.md").read_text()
+    rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")][2:]
+    ratios = [(float(row[5]), float(row[6])) for row in rows]
+    near = sum(min(pair) <= 2 for pair in ratios)
+    for name in ("stepsizes", "choose"):
+        assert f"on {near} of the {len(ratios)} problems [measured]" in (DOCS / f"{name}.md").read_text()
 
 
 @pytest.mark.slow("runs all code of a page")

@@ -141,7 +141,7 @@ def check_lower(built: Built, answers: Answers, result: fz.Result) -> list[str]:
     if case.kind == "twostage":
         s = answers.samples[0][0]
         xi = trees.fill(case.samples, first_sample(built))
-        value = result.lower((xi, 0.0 if built.fixed is None else built.fixed[0]) if paired(case) else xi)
+        value = result.lower((xi, 0.0 if built.fixed is None else built.fixed[0]) if paired(case) else xi, at="x")
         value = getattr(value, "y", value)
         true = answers.solution(x, s)
     else:

@@ -1,6 +1,7 @@
 """FedRZO_2s: Algorithms 4 and 5 on problems with known answers, and what is refused."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,8 @@ from conformance import Case, suite
 from fedrzo.federation import directions
 from fedrzo.federation.client import Client
 from fedrzo.federation.protocol import Roots, path_key
+from fedrzo.problems.questions import BY_CLIENTS
+from fedrzo.results.history import History
 
 A = np.array([[2.0, 0.5], [-0.3, 1.5]])
 
@@ -160,10 +163,18 @@ def test_lower_solutions_are_given_for_a_scenario(tmp_path):
     y = problem.lower(np.array([0.9, 0.4]), np.array([0.1]))
     np.testing.assert_allclose(y, np.linalg.solve(A, [1.0, 0.5]), rtol=1e-7)
     result = fz.run(fz.FedRZO2s(0.05, 0.1, 2, solver=fz.vi.Accelerated()), problem, 2, progress=False)
-    np.testing.assert_array_equal(result.lower(np.array([0.1])), problem.lower(result.x, np.array([0.1])))
+    np.testing.assert_array_equal(result.lower(np.array([0.1]), at="x"), problem.lower(result.x, np.array([0.1])))
     result.save(tmp_path)
     with pytest.raises(fz.InputError, match="lower: only the result of a run on a TwoStage problem"):
         fz.Result.load(tmp_path).lower(np.array([0.1]))
+
+
+def test_the_lower_level_of_a_result_is_solved_at_the_feasible_x_unless_x_is_named():
+    problem = types.SimpleNamespace(lower_solved_by=BY_CLIENTS, lower=lambda x, xi: x + xi)
+    result = fz.Result(1.0, 2.0, 3.0, 0, History({}), {}, problem=problem)
+    assert (result.lower(0.5), result.lower(0.5, at="x_feasible"), result.lower(0.5, at="x")) == (2.5, 2.5, 1.5)
+    with pytest.raises(fz.InputError, match=r"^at: found 'y'; pass 'x_feasible' or 'x'$"):
+        result.lower(0.5, at="y")
 
 
 def small(map=lambda x, y, xi: y - x, lower_constraint=None, lower_domain=None, x0=0.0, **more):

@@ -68,7 +68,8 @@ def test_the_result_of_one_run_is_a_report_too(tmp_path):
     page = Page(report.write(tmp_path).file.read_text(encoding="utf-8"))
     assert [curve["label"] for curve in page.data()[0]["curves"]] == [tmp_path.name]
     assert "They were not recorded" in page.all("main")[0]["text"]
-    assert "Nothing is claimed." in page.all("main")[0]["text"]
+    assert "Loss and costs of each run" in page.all("main")[0]["text"]
+    assert "claimed" not in page.all("main")[0]["text"]
 
 
 def stored(folder, round, stopped, methods=("a",)):
@@ -92,6 +93,11 @@ def test_runs_that_were_interrupted_are_shown_from_their_checkpoints(tmp_path):
     (tmp_path / "papers").mkdir()
     stored(tmp_path / "damaged", 4, "")
     (tmp_path / "damaged" / "checkpoint.npz").write_bytes(b"PK")
+    write_sample(tmp_path / "paper")
+    stored(tmp_path / "paper" / "fig1" / "quick" / "part", 4, "")
+    kept = tmp_path / "runs" / "a" / "methods" / "fedrzonn"
+    stored(kept / "checkpoint", 10, "all rounds are done: 10")
+    history().write(kept / "history.csv")
     written = report.write(tmp_path)
     page = Page(written.file.read_text(encoding="utf-8"))
     [data] = page.data()
@@ -101,11 +107,15 @@ def test_runs_that_were_interrupted_are_shown_from_their_checkpoints(tmp_path):
     [main_part] = page.all("main")
     assert "cut: interrupted by Ctrl-C after round 6 of 90; go on with --resume" in main_part["text"]
     assert main_part["text"].count("all rounds are done: 10") == 1
-    assert main_part["text"].count("Left out.") == 3
-    interrupted, unknown, damaged = written.left_out
+    assert main_part["text"].count("Left out.") == 5
+    interrupted, finished, unknown, deeper, damaged = written.left_out
+    assert finished == f"{tmp_path / 'paper'}: its results lie further down; use fedrzo report {tmp_path / 'paper'}"
+    assert deeper == f"{tmp_path / 'runs'}: its results lie further down; use fedrzo report {tmp_path / 'runs' / 'a'}"
     assert damaged.startswith(f"checkpoint: {tmp_path / 'damaged' / 'checkpoint.npz'} is damaged")
     assert interrupted.startswith(f"{tmp_path / 'fig1'}: it was interrupted before its record was written (1 of its parts")
     assert unknown == f"{tmp_path / 'papers'}: it holds no record.json, history.csv, table.json or checkpoint.npz"
+    assert find(tmp_path / "paper").left_out == []
+    assert [record.name for record in find(tmp_path / "runs" / "a").records.values()] == ["methods"]
     assert str(written).splitlines()[1:] == [f"left out: {line}" for line in written.left_out]
 
 

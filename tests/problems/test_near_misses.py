@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -103,6 +104,24 @@ def test_noise_of_numpy_is_noticed_by_a_check():
 
 def other_library(x, batch):
     return x.detach()  # as in PyTorch
+
+
+def no_tensor(x):
+    """Fail as PyTorch's functions do."""
+    raise TypeError(f"abs(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
+
+
+torch = types.ModuleType("torch")  # need not be installed
+torch.abs, torch.as_tensor = no_tensor, np.asarray
+
+
+@pytest.mark.parametrize("loss", [lambda x, b: torch.abs(x - b).mean(), lambda x, b: torch.as_tensor(x).sum()])
+def test_a_loss_by_torch_is_told_so(loss):
+    problem = fz.Nonsmooth(loss, fz.ClientData([np.ones((5, 2))]), np.zeros(2))
+    with pytest.raises(
+        fz.InputError, match=r"^loss: it uses torch, which JAX cannot trace .*; wrap it: fz\.blackbox\(\.\.\.\), or"
+    ):
+        fz.run(fz.FedRZOnn(0.01, 0.1), problem, 1, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`fz.solve`: no hyper-parameter, on problems that nobody tuned anything for."""
 
 import time
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +12,22 @@ from fedrzo.paper.published import entries
 from fedrzo.solving import solve as module  # noqa: F401 - that the folder does not hide the function
 from fedrzo.solving.judging import JUDGED, thinned
 from fedrzo.solving.setup import batch_for, prepare
+from fedrzo.solving.stages import Search
 
 S = fz.sets
 RNG = np.random.default_rng(0)
 SHARES = [1.0, 2.0, 0.5]  # clients differ in what they measure, in how much, and in how many samples they have
+
+
+def test_the_note_has_the_smoothing_of_the_stage_that_found_x():
+    """The search may have begun another descent since, with a large smoothing."""
+    first, last = (SimpleNamespace(method=fz.FedRZOnn(0.1, smoothing)) for smoothing in (0.3, 4.6e-6))
+    first.scales = SimpleNamespace(smoothing=0.3)
+    search = SimpleNamespace(setup=first, best=last, stages=9, smoothing=0.3)
+    expected = "FedRZOnn by values, 9 stages of 6 step sizes, smoothing 0.3 in the first stage"
+    assert Search.how.fget(search) == f"{expected}, 4.6e-06 in the stage that found x"
+    last.method = None
+    assert Search.how.fget(search) == expected
 
 
 def quantile(x, batch):

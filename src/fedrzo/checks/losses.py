@@ -60,7 +60,7 @@ def losses(problem: Problem, method: Method, key: int, extent: Extent | None = N
     extent = _extent(problem) if extent is None else extent
     points = _points(np.asarray(problem.x0), smoothing, key, extent.directions)
     values, again = _values_at(problem, points, key, extent, blackbox)
-    found = [_finite(values, smoothing), _depends_on_x(values, smoothing), _depends_on_batch(values)]
+    found = [_finite(values, smoothing), _depends_on_x(values, smoothing, _widening(problem, method)), _depends_on_batch(values)]
     whole = blackbox and getattr(method, "batch_size", None) == FULL
     found.append(_mean(problem.loss_fn, values, again, points.dtype, whole))
     if not problem.hierarchical and extent.directions:
@@ -134,7 +134,14 @@ def _finite(values: Values, smoothing: float) -> Finding:
     return Finding(OK, "loss", f"finite at x0 and wherever it was asked up to {2 * smoothing:g} from it", facts)
 
 
-def _depends_on_x(values: Values, smoothing: float) -> Finding | None:
+def _widening(problem: Problem, method: Method) -> str:
+    """Return how steps can be made to see farther than a method does now."""
+    if getattr(method, "smoothing", None) is not None:
+        return "use a larger smoothing"
+    return f"{type(method).__name__} has no smoothing, so use a method by values, such as {problem.usual}"
+
+
+def _depends_on_x(values: Values, smoothing: float, widening: str) -> Finding | None:
     change = np.abs(values.singles - values.singles[:, :, :1])
     near, far = (float(np.nanmax(part)) for part in (change[:, :, :-2], change[:, :, -2:]))
     facts = {"near": near, "far": far}
@@ -143,7 +150,7 @@ def _depends_on_x(values: Values, smoothing: float) -> Finding | None:
         return Finding(PROBLEM, "loss", text, facts)
     if near == 0:
         text = f"it has the same value wherever it was asked up to {2 * smoothing:g} from x0: no step goes anywhere from there; "
-        return Finding(NOTE, "loss", text + "use a larger smoothing, or another x0", facts)
+        return Finding(NOTE, "loss", f"{text}{widening}, or another x0", facts)
     return None
 
 

@@ -10,27 +10,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from fedrzo.errors import MissingExtraError
+from fedrzo.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fedrzo.results.result import Result
     from fedrzo.running.experiment import Task
     from fedrzo.running.spec import Spec
 
+
+INTERRUPTED = 128 + 2  # the exit status of a process that SIGINT ended
+SEEDS = 2**32  # how many seeds there are
+
+
+def _seed(value: int | None) -> int | None:
+    """Refuse a number that is no seed, under the name that it was given by."""
+    if value is not None and not 0 <= value < SEEDS:
+        raise InputError(f"--seed: found {value}; pass a whole number from 0 to 2**32 - 1")
+    return value
+
+
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a value: method.stepsize=0.01. Repeatable."),
 ]
 Seeds = Annotated[int | None, typer.Option(help="Run with so many seeds; report the mean and its 95 % interval.")]
-Seed = Annotated[int | None, typer.Option(help="The (first) seed.")]
+Seed = Annotated[int | None, typer.Option(callback=_seed, help="The (first) seed.")]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Data = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the data sets are.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write results, checkpoints and the figure there.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in DIR.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-
-INTERRUPTED = 128 + 2  # the exit status of a process that SIGINT ended
 
 
 class Command(TyperCommand):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedrzo.cli import output
-from fedrzo.cli.commands import Command, Json, Quiet, Rounds, note
+from fedrzo.cli.commands import Command, Json, Quiet, Rounds, Seed, note
 
 app = typer.Typer(help="Solve a problem on a real Flower federation.", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -37,7 +37,7 @@ def local(
     folder: Folder,
     nodes: Annotated[int, typer.Option(help="How many nodes; the app's number of clients.")] = 3,
     rounds: Rounds = None,
-    seed: Annotated[int | None, typer.Option(help="The seed.")] = None,
+    seed: Seed = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change the app's run configuration: timeout=60. Repeatable."),

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrzo.cli import deploy, output, solve
+from fedrzo.cli import deploy, known, output, solve
 from fedrzo.cli.commands import (
     INTERRUPTED,
     Command,
@@ -41,6 +41,7 @@ from fedrzo.support.interrupt import insisting
 
 # Every usage error of typer is of this class, whichever click typer brings along.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+NUMBERS = {"integer": "a whole number", "float": "a number"}  # what values of typer's types are
 
 app = typer.Typer(help="Federated optimisation from loss values alone.", rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(deploy.app, name="deploy")
@@ -74,7 +75,7 @@ def invoke(commands: typer.Typer, args: list[str], program: str) -> int:
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             return int(commands(args=args, prog_name=program, standalone_mode=False) or 0)
     except USAGE_ERROR as error:
-        return _fail(_usage(error), program)
+        return _fail(_usage(error, args), program)
     except FedrzoError as error:
         return _fail(str(error), program)
 
@@ -98,20 +99,8 @@ def _options(
 
 @app.command("list", cls=Command)
 def list_(json: Json = False) -> None:
-    """List problems, methods and built-in specs."""
-    from fedrzo import methods, zoo
-    from fedrzo.running.spec import Spec
-
-    known = {
-        "problems": zoo.describe(),
-        "methods": {name: (cls.__doc__ or "").strip().splitlines()[0] for name, cls in methods.METHODS.items()},
-        "specs": {name: Spec.read(name).title for name in built_in()},
-    }
-    width = max(len(name) for lines in known.values() for name in lines)
-    shown = []
-    for kind, lines in known.items():
-        shown += [f"{kind}:", *(f"  {name:{width}}  {line}" for name, line in lines.items())]
-    output.show(json, known, "\n".join(shown))
+    """List what there is: built-in specs, methods and problems."""
+    output.show(json, known.plain(), known.shown())
 
 
 @app.command(cls=Command)
@@ -157,7 +146,7 @@ def report(
     output.show(json, {**dataclasses.asdict(written), "file": str(written.file)}, written)
 
 
-def _usage(error: Any) -> str:
+def _usage(error: Any, args: list[str]) -> str:
     """Return a usage error in the words of the other errors."""
     where = error.ctx.command_path if error.ctx else "fedrzo"
     if error.ctx and error.message.startswith("No such option"):
@@ -165,7 +154,19 @@ def _usage(error: Any) -> str:
         return f"{error.option_name}: {where} has no such option{nearest(error.option_name, known)}"
     if error.ctx and (found := re.match("No such command '(.*?)'", error.message)):
         return f"{found[1]}: {where} has no such command{nearest(found[1], error.ctx.command.commands)}"
+    wanted = NUMBERS.get(getattr(getattr(getattr(error, "param", None), "type", None), "name", ""))
+    if wanted and (given := _given(error.param.opts, args)):
+        return f"{given[0]}: found {given[1]!r}; pass {wanted}"
     return f"{error.format_message().rstrip('.')} (see {where} --help)"
+
+
+def _given(names: list[str], args: list[str]) -> tuple[str, str] | None:
+    """Return an option and its value as they were typed."""
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in names:
+            return name, value if equals else following
+    return None
 
 
 def _fail(message: str, program: str) -> int:

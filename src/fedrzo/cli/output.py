@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedrzo.paper.record import Record
     from fedrzo.results.result import Result
+
+LONG = 32  # characters of a cell that may be wrapped
 
 
 def report(title: str, outcomes: dict[str, list[Result]], seeds: int | None, as_json: bool) -> None:
@@ -61,17 +66,40 @@ def print_records(records: list[Record]) -> None:
 
 
 def print_rows(title: str, rows: list[list[str]]) -> None:
-    """Print a table whose first row holds the names of its columns."""
-    from rich import box
+    """Print a table whose first row holds the names of its columns. Long cells are wrapped at spaces, nothing is cut."""
     from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    unbounded = console.options.update(width=10_000)
+    table = _table(title, rows)
+    if Measurement.get(console, unbounded, table).maximum > console.width:
+        bodies = zip(*rows[1:], strict=True)
+        heads = [_wrapped(head, max(map(len, cells))) for head, cells in zip(rows[0], bodies, strict=True)]
+        table = _table(title, [heads, *rows[1:]])
+        console.width = max(console.width, Measurement.get(console, unbounded, table).minimum)
+    console.print(table)
+
+
+def _table(title: str, rows: list[list[str]]) -> Table:
+    """Return a table whose columns wrap if they hold long cells, but not within a word."""
+    from rich import box
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+    for i, (head, *cells) in enumerate(zip(*rows, strict=True)):
+        wraps = any(len(cell) > LONG for cell in cells)
+        parts = [part for cell in (head, *cells) for part in (cell.split() if wraps else cell.split("\n"))]
+        table.add_column(head, justify="right" if i else "left", no_wrap=not wraps, min_width=max(map(len, parts), default=0))
     for row in rows[1:]:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    return table
+
+
+def _wrapped(head: str, width: int) -> str:
+    """Return a heading with lines as long as the cells below it, or as its longest word."""
+    width = max(width, *(len(word) for word in head.split() or [""]), 1)
+    return "\n".join(part for line in head.split("\n") for part in textwrap.wrap(line, width) or [""])
 
 
 def _notes(outcomes: dict[str, list[Result]]) -> list[str]:

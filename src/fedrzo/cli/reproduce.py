@@ -24,7 +24,9 @@ def reproduce(
             autocompletion=one_of((*REPRODUCTIONS, "all")),
         ),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="A small part of it; all of them take under ten minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small part of it; all of them take a quarter of an hour of processor time.")
+    ] = False,
     seed: Seed = None,
     data: Data = None,
     out: Annotated[
@@ -81,5 +83,5 @@ def _experiments(names: tuple[str, ...], quick: bool, data: Path | None, quiet: 
             found = {name: module for name, module in found.items() if name not in lacking}
     if len(found) > 1:
         minutes = sum(module.MINUTES[0 if quick else 1] for module in found.values())
-        note(f"{len(found)} experiments; about {duration(minutes)} on two cores", quiet)
+        note(f"{len(found)} experiments; {duration(minutes, quick)}", quiet)
     return found

@@ -81,7 +81,7 @@ def solve(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Solve the problem that a Python file defines; where it names no method, one and its settings are found."""
+    """Solve the problem that a Python file defines; without a method, one is chosen and tuned."""
     from fedrzo.running.problem_file import UserFile
 
     # What the file prints must not end up between the braces of a JSON object.
@@ -92,7 +92,7 @@ def solve(
                 outcomes = _without_method(user, seconds, seed, out, quiet)
             elif seconds is not None:
                 raise InputError(
-                    "--seconds: found it beside a method, rounds, seeds or settings, which say how long; leave it or them out"
+                    "--seconds: works only if fedrzo picks the method; leave out either it, or method, rounds, seeds and settings"
                 )
             else:
                 outcomes = _by_method(user, file, settings, seeds, seed, rounds, out, resume, unchecked, quiet)
@@ -197,8 +197,20 @@ def _stated(user: UserFile, settings: list[str] | None, rounds: int | None) -> t
     table = changes.get("method", {})
     if not isinstance(table, dict):
         raise InputError(f"--set method: found {table!r}; write method.name={table}, or method.FIELD=VALUE")
+    _check_class(user.problem, table.get("name"))
     length = next(n for n in (rounds, user.rounds, ROUNDS) if n is not None)
     return changed(method, table), length
+
+
+def _check_class(problem: Any, name: Any) -> None:
+    """Refuse a method that does not solve this class of problems before its fields are asked for."""
+    from fedrzo.methods import METHODS
+
+    if not isinstance(name, str) or name not in METHODS or isinstance(problem, METHODS[name].solves):
+        return
+    usual, kind = problem.usual, type(problem).__name__
+    others = sorted(other for other, cls in METHODS.items() if isinstance(problem, cls.solves) and other != usual)
+    raise InputError(f"method.name: {name} does not solve a {kind} problem; use {', '.join([usual, *others])}")
 
 
 def _print_point(result: Result) -> None:

@@ -19,14 +19,15 @@ from fedrzo.errors import InputError, MissingExtraError
 from fedrzo.results import plots
 from fedrzo.results.figure import NAMES, prepare
 from fedrzo.results.history import History
-from fedrzo.results.text import BYTE_UNITS, bytes_unit
+from fedrzo.results.text import BYTE_UNITS, bytes_unit, spread
 from fedrzo.running.spec import slug
-from fedrzo.support.files import write_file
+from fedrzo.support.files import refuse_existing, write_file
 
 PROBLEM = "relu-digits"
 SEEDS = 5
 GAPS = {"loss": "loss above the least one found", FEASIBLE: "feasible loss above the least found"}
 HIDES = 0.3  # of the first loss: a least loss above this hides what methods still gain
+WRITTEN = ("table.json", "table.csv", "figure.png", "figure.svg")  # beside a folder for each method
 FLOOR = 1e-6  # of what the best method gains
 PANEL = (4.4, 3.2)  # inches
 PROJECTED = (
@@ -50,6 +51,8 @@ def run(options: Options) -> dict[str, Any]:
         Budgets, one entry per method, and the methods that refused the problem, with the reason.
     """
     options.check()
+    if options.out is not None:
+        refuse_existing(options.out, WRITTEN, "--out")
     problem, seed, quick = options.problem, options.seed, options.quick
     made = options.make()
     if made.coupled:
@@ -117,7 +120,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
 def _interval(end: dict[str, Any]) -> str:
     if end["loss"] is None:
         return "not finite"
-    return f"{end['loss']:.5g} ± {(end['high'] - end['low']) / 2:.1g}"
+    return f"{end['loss']:.5g}{spread(end['loss'], (end['high'] - end['low']) / 2, 1)}"
 
 
 def _remarks(entry: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedrzo import zoo
 from fedrzo.errors import InputError
 from fedrzo.problems.base import Problem
-from fedrzo.running.problem_file import UserFile, is_python
+from fedrzo.running.problem_file import UserFile, is_python, meant_file
 from fedrzo.support.files import check_writable
 from fedrzo.support.numbers import check_counts
 
@@ -34,6 +34,8 @@ class Options:
 
     def make(self) -> Problem:
         """Return the problem: one of the zoo, or what a Python file defines."""
+        if self.problem not in zoo.PROBLEMS and (meant := meant_file(self.problem)):
+            raise InputError(f"problem: found {self.problem!r}; did you mean {meant}?")
         return UserFile(self.problem).problem if is_python(self.problem) else zoo.make(self.problem)
 
     def check_seed(self) -> None:

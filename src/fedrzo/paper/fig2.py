@@ -15,7 +15,7 @@ from fedrzo.results.sweep import Sweep
 from fedrzo.zoo import relu
 
 TITLE = "FedRZO_nn on a ReLU network against gradient methods on softplus networks (MNIST)"
-MINUTES = (2.5, 15)  # quick and full, on two cores
+MINUTES = (7.5, 15)  # quick: of processor time, with nothing cached; full: on two cores
 DATA = ("mnist",)
 BETAS = (1.0, 10.0, 50.0)
 SPLITS = ("dirichlet", "iid")

@@ -12,7 +12,7 @@ from fedrzo.results.history import History
 from fedrzo.zoo import cournot
 
 TITLE = "FedRZO_2s on the Stackelberg-Nash-Cournot games: progress for several H"
-MINUTES = (0.5, 8)  # quick and full, on two cores
+MINUTES = (0.5, 8)  # quick: of processor time, with nothing cached; full: on two cores
 GAMES = ((100, 1.0, 0.5), (1000, 0.1, 1.0))  # followers, eta and b: left and right panel
 STEPS = table4.LOCAL_STEPS
 MONITORED = 16  # demands, evenly spread

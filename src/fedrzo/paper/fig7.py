@@ -16,7 +16,7 @@ from fedrzo.results.figure import Surface
 from fedrzo.running.health import losses_at
 
 TITLE = "An implicit function that is neither convex nor differentiable"
-MINUTES = (0.1, 0.1)  # quick and full, on two cores
+MINUTES = (0.1, 0.1)  # quick: of processor time, with nothing cached; full: on two cores
 EDGE, POINTS, QUICK_POINTS = 2.0, 61, 31
 
 

@@ -23,9 +23,10 @@ from fedrzo.support.files import check_writable, write_file
 Chosen = TypeVar("Chosen")
 
 
-def duration(minutes: float) -> str:
-    """Return a rough time in words."""
-    return f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+def duration(minutes: float, quick: bool) -> str:
+    """Return a rough time in words: processor time of a quick version, the time on two cores of a full one."""
+    length = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
+    return f"about {length} {'of processor time' if quick else 'on two cores'}"
 
 
 @dataclasses.dataclass
@@ -57,10 +58,10 @@ class Reproduction:
             print(text, file=sys.stderr)
 
     def budget(self, text: str, minutes: tuple[float, float]) -> None:
-        """Say what is going to be done and how long its quick or full version takes on two cores."""
+        """Say what is going to be done and how long its quick or full version takes."""
         kept = "" if self.out else "; with --out it is kept, and continued after an interruption"
-        shown = duration(self.choose(*minutes))
-        self.say(f"{self.name}{' (quick)' if self.quick else ''}: {text}; about {shown} on two cores{kept}")
+        shown = duration(self.choose(*minutes), self.quick)
+        self.say(f"{self.name}{' (quick)' if self.quick else ''}: {text}; {shown}{kept}")
 
     def choose(self, quick: Chosen, full: Chosen) -> Chosen:
         """Return what the quick version has, or the full one."""

@@ -24,7 +24,7 @@ from fedrzo.running.run import run as run_method
 from fedrzo.zoo import cournot
 
 TITLE = "Stackelberg-Nash-Cournot games: as printed, and solved"
-MINUTES = (1, 4)  # quick and full, on two cores
+MINUTES = (1.4, 4)  # quick: of processor time, with nothing cached; full: on two cores
 CAPTION = "Each cell: the leader's mean loss at the end, ours and in brackets the paper's. Solved: followers in equilibrium."
 ROUNDS = cournot.ROUNDS
 LOCAL_STEPS = (1, 10, 20)

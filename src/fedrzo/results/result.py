@@ -24,6 +24,7 @@ from fedrzo.support.extras import require
 from fedrzo.support.files import write_folder
 from fedrzo.support.pytrees import read_trees, write_trees
 
+POINTS = ("x_feasible", "x")  # where a lower level can be solved
 TRIED, CHOSEN = ("stepsize", "rounds", "loss", ""), "<- chosen"
 
 
@@ -148,11 +149,13 @@ class Result:
         """What went wrong with clients on the way (`fedrzo.engines.Event`), on the engines that leave this process."""
         return [Event(*event) for event in self.spec.get("events", [])]
 
-    def lower(self, xi: Any) -> Any:
-        """Return an accurate lower-level solution at x for one scenario of a two-stage problem."""
+    def lower(self, xi: Any, at: str = "x_feasible") -> Any:
+        """Return an accurate lower-level solution for one scenario of a two-stage problem, at `x_feasible` or at `x`."""
+        if at not in POINTS:
+            raise InputError(f"at: found {at!r}; pass {' or '.join(map(repr, POINTS))}")
         if self.problem is None or self.problem.lower_solved_by != BY_CLIENTS:
             raise InputError("lower: only the result of a run on a TwoStage problem has it, not one that was loaded")
-        return self.problem.lower(self.x, xi)
+        return self.problem.lower(getattr(self, at), xi)
 
     @property
     def multipliers(self) -> dict[str, np.ndarray] | None:

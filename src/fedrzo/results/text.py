@@ -11,6 +11,7 @@ import scipy  # whose parts are imported when they are used
 NAMES = {"evaluations": "evaluations", "gradients": "gradients", "lower_rounds": "lower-level rounds",
          "lower_steps": "lower-level steps"}  # fmt: skip
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+ROUNDING = 8 * float(np.finfo(np.float64).eps)  # of a mean over equal values, relative to it
 AT_FEASIBLE = "loss at x_feasible"
 WORSE = "the end is worse than the start"  # what a note about it begins with
 
@@ -87,4 +88,9 @@ def mean_and_half(values: np.ndarray, digits: int = 6) -> str:
     if not np.all(np.isfinite(values)):
         return "diverged"
     mean, _, high = (float(edge) for edge in confidence_band(values))
-    return f"{mean:.{digits}g}" + (f" ± {high - mean:.2g}" if len(values) > 1 else "")
+    return f"{mean:.{digits}g}{spread(mean, high - mean)}"
+
+
+def spread(mean: float, half: float, digits: int = 2) -> str:
+    """Return the half width of a mean's interval as it stands behind the mean; nothing if it is only rounding of the mean."""
+    return f" ± {half:.{digits}g}" if half > ROUNDING * abs(mean) else ""

@@ -5,6 +5,7 @@ The TOML files in `specs` are the built-in ones; `fedrzo.running.spec` says how 
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from fedrzo.problems.base import Problem
 from fedrzo.results import plots
 from fedrzo.results.result import Result
 from fedrzo.running.case import Case
-from fedrzo.running.checkpoint import refuse_stored
+from fedrzo.running.checkpoint import Checkpoint, refuse_stored
 from fedrzo.running.run import run, sweep
 from fedrzo.running.spec import Spec, slug
-from fedrzo.support.files import check_writable
+from fedrzo.support.files import check_writable, refuse_existing
 from fedrzo.support.numbers import check_counts
+
+FIGURES = ("figure.png", "figure.svg")
+HISTORY = "history.csv"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +78,7 @@ def execute(
     The folder `out` gets results and checkpoints, from which `resume` goes on, and the spec that the tasks come from.
     """
     folder = None if out is None else Path(out)
-    check_tasks(tasks, seeds, folder, resume)
+    check_tasks(tasks, seeds, folder, resume, spec)
     if folder is not None and spec is not None and not resume:
         spec.write(folder / "spec.toml")
     outcomes = {}
@@ -100,10 +104,10 @@ def draw(outcomes: dict[str, list[Result]], out: str | Path) -> list[str]:
     """Write `figure.png` and `figure.svg`: loss against rounds, bytes and evaluations; return their names."""
     groups = {label: [result.history for result in results] for label, results in outcomes.items()}
     plots.save(plots.curves(groups), Path(out) / "figure")
-    return ["figure.png", "figure.svg"]
+    return list(FIGURES)
 
 
-def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool) -> None:
+def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resume: bool, spec: Spec | None = None) -> None:
     """Refuse options that cannot be followed, before any work starts."""
     if seeds is not None:
         check_counts(**{"--seeds": seeds})
@@ -116,6 +120,17 @@ def check_tasks(tasks: list[Task], seeds: int | None, folder: Path | None, resum
         check_writable(folder, "--out")
         for task in tasks if not resume else []:
             refuse_stored(_checkpoint(folder, task), "--out", "--resume")
+        if not any(Checkpoint.read(_checkpoint(folder, task)) for task in tasks):
+            refuse_existing(folder, _replaced(folder, tasks, spec), "--out")
+
+
+def _replaced(folder: Path, tasks: list[Task], spec: Spec | None) -> Iterator[str]:
+    """Yield the files that a run which starts here would replace, except for an equal spec."""
+    yield from FIGURES
+    if spec is not None and (folder / "spec.toml").exists() and (folder / "spec.toml").read_bytes() != spec.content:
+        yield "spec.toml"
+    for home in (folder / slug(task.label) for task in tasks):
+        yield from (str(path.relative_to(folder)) for path in (home / HISTORY, *sorted(home.glob(f"seed-*/{HISTORY}"))[:1]))
 
 
 def _checkpoint(folder: Path, task: Task) -> Path:

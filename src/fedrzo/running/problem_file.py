@@ -42,13 +42,21 @@ def is_python(source: str) -> bool:
     return re.search(r"\.py(:\w+)?$", source) is not None
 
 
+def meant_file(source: str) -> str | None:
+    """Return the source with the `.py` that was left out, if there is that file."""
+    stem, colon, name = source.partition(":")
+    return f"{stem}.py{colon}{name}" if Path(f"{stem}.py").is_file() else None
+
+
 def _split(source: str) -> tuple[Path, str]:
     stem, colon, name = source.rpartition(":")
     if not (colon and name.isidentifier()):
         stem, name = source, "problem"
     path = Path(stem)
     if not path.is_file():
-        raise InputError(f"file: there is no file {stem}; pass FILE.py, or FILE.py:NAME")
+        meant = meant_file(source)
+        hint = f"did you mean {meant}?" if meant else "pass FILE.py, or FILE.py:NAME"
+        raise InputError(f"file: there is no file {stem}; {hint}")
     if path.suffix != ".py":
         raise InputError(f"file: {stem} does not end in .py; pass a Python file that defines `problem`")
     return path.resolve(), name

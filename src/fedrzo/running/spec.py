@@ -39,7 +39,7 @@ from fedrzo.methods import METHODS, Method
 from fedrzo.privacy.privacy import Privacy
 from fedrzo.problems.base import Problem
 from fedrzo.running.built_in import built_in
-from fedrzo.running.problem_file import is_python
+from fedrzo.running.problem_file import is_python, meant_file
 from fedrzo.support.files import write_file
 from fedrzo.support.settings import Table, fields, flat, merge, nest, read_setting
 
@@ -61,7 +61,7 @@ class Spec:
             if not isinstance(self.table.get(name), dict):
                 found = f"found {self.table[name]!r}" if name in self.table else "missing"
                 raise InputError(f"{name}: {found}; write a table [{name}]")
-        _check_name(self.table["problem"], "problem", zoo.describe())
+        _check_name(self.table["problem"], "problem", zoo.PROBLEMS, zoo.LISTED_BY)
         _check_method(self.table["method"], "method")
         _check_run(self.table["run"])
         self.variants()
@@ -135,7 +135,12 @@ class Spec:
 
     def write(self, path: str | Path) -> None:
         """Write the spec as TOML, whole or not at all."""
-        write_file(Path(path), tomli_w.dumps(self.table).encode())
+        write_file(Path(path), self.content)
+
+    @property
+    def content(self) -> bytes:
+        """The spec as TOML, as `write` writes it."""
+        return tomli_w.dumps(self.table).encode()
 
 
 def slug(label: str) -> str:
@@ -147,6 +152,8 @@ def _text(source: str) -> str:
     if not source.endswith(".toml"):
         if is_python(source):
             raise InputError(f"spec: {source} is a Python file; use `fedrzo solve {source}`")
+        if source not in built_in() and (meant := meant_file(source)):
+            raise InputError(f"spec: {meant} is a Python file; use `fedrzo solve {meant}`")
         if source not in built_in() and Path(source).suffix:
             raise InputError(f"spec: found {source!r}; write a TOML file, FILE.toml, or use {', '.join(sorted(built_in()))}")
         if source not in built_in():
@@ -166,11 +173,11 @@ def _check_keys(found: Iterable[str], known: Iterable[str], prefix: str, complai
             raise InputError(f"{prefix}{key}: {complaint}{nearest(key, known)}")
 
 
-def _check_name(table: Table, path: str, known: Iterable[str]) -> None:
+def _check_name(table: Table, path: str, known: Iterable[str], listed_by: str = "") -> None:
     name = table.get("name", "")
     if not isinstance(name, str) or name not in known:
         found = f"found {name!r}" if "name" in table else "missing"
-        raise InputError(f"{path}.name: {found}{nearest(str(name), known)}")
+        raise InputError(f"{path}.name: {found}{nearest(str(name), known, listed_by)}")
 
 
 def _classes(path: str) -> dict[str, Any]:

@@ -96,9 +96,10 @@ class Search:
     @property
     def how(self) -> str:
         """What was done, in a few words."""
-        method, largest = self.setup.method, short(self.setup.scales.smoothing)
+        method, best = self.setup.method, self.best.method
         how = f"{type(method).__name__} by {method.oracle}, {self.stages} stages of {LANES} step sizes"
-        return f"{how}, smoothing from {largest} to {short(self.smoothing)}"
+        ended = "" if best is None else f", {short(float(best.smoothing))} in the stage that found x"
+        return f"{how}, smoothing {short(self.setup.scales.smoothing)} in the first stage{ended}"
 
     @property
     def settled(self) -> str:

@@ -2,7 +2,9 @@
 
 import functools
 import inspect
+import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -19,6 +21,7 @@ UNTRACEABLE = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
 )
+FOREIGN = ("torch", "tensorflow")  # array libraries whose functions fail on what JAX passes to a traced function
 NUMBERS = (bool, int, float, complex)
 UNTRACED = "uses NumPy or Python control flow on traced values, or turns one into a Python number"
 
@@ -111,6 +114,11 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
     except FedrzoError:
         raise
     except Exception as error:
+        if (isinstance(error, UNTRACEABLE) or "Tracer" in str(error)) and (library := _foreign(error)):
+            remedy = "wrap it: fz.blackbox(...), or write it" if wrap else "write it"
+            raise InputError(
+                f"{argument}: it uses {library}, which JAX cannot trace ({type(error).__name__}); {remedy} with jax.numpy"
+            ) from error
         # What other libraries do not find in an array that is being traced is an attribute.
         if isinstance(error, UNTRACEABLE) or (isinstance(error, AttributeError) and "Tracer" in str(error)):
             way_out = ", or wrap it: fz.blackbox" if wrap else ""
@@ -118,6 +126,17 @@ def call_user(function: Callable, argument: str, call: str, *arguments: Any, wra
         name = "" if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: "
         reason, remedy = f"{name}{first_line(error)}", _remedy(error, call, arguments)
         raise InputError(f"{argument}: calling {call} failed: {reason}; {remedy}") from error
+
+
+def _foreign(error: Exception) -> str | None:
+    """Return the array library that a function which an error passed through refers to, if it is none that JAX can trace."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        code, seen = frame.f_code, {**frame.f_globals, **frame.f_locals}
+        for value in (seen[name] for name in (*code.co_names, *code.co_varnames, *code.co_freevars) if name in seen):
+            module = value.__name__ if isinstance(value, ModuleType) else type(value).__module__
+            if (package := str(module).partition(".")[0]) in FOREIGN:
+                return package
+    return None
 
 
 def call_part(part: Callable, name: str, takes: str, *arguments: Any) -> Any:

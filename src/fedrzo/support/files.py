@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedrzo.errors import InputError
@@ -19,6 +19,13 @@ def check_writable(folder: Path, argument: str) -> None:
             os.fsync(probe.fileno())
     except OSError as error:
         raise InputError(f"{argument}: cannot write in {folder} ({error.strerror}); choose another folder") from None
+
+
+def refuse_existing(folder: Path, names: Iterable[str], argument: str) -> None:
+    """Refuse a folder in which a command would overwrite files of another one."""
+    found = [name for name in names if (folder / name).exists()]
+    if found:
+        raise InputError(f"{argument}: {folder} holds {', '.join(found)} already; choose another folder, or delete them")
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -30,6 +30,8 @@ PROBLEMS: dict[str, Callable[..., Any]] = {
     **{entry.name: entry.make for entry in published.ENTRIES.values()},
 }
 
+LISTED_BY = "fedrzo list"
+
 
 def make(name: str, **options: Any) -> Any:
     """Build a problem by name.
@@ -39,7 +41,7 @@ def make(name: str, **options: Any) -> Any:
         options: the arguments of its maker, such as `clients=5`.
     """
     if name not in PROBLEMS:
-        raise InputError(f"problem: found {name!r}{nearest(name, PROBLEMS)}")
+        raise InputError(f"problem: found {name!r}{nearest(name, PROBLEMS, LISTED_BY)}")
     maker = PROBLEMS[name]
     known = inspect.signature(maker).parameters
     for option in options:

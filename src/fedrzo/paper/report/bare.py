@@ -59,7 +59,7 @@ def record(home: Path, found: dict[str, list[Run]]) -> Record:
     several = f" --seed {seeds[0]} --seeds {len(seeds)}" if seeds else ""
     name = home.resolve().name
     return Record(
-        name, str(spec.get("title", "runs without a record")), f"fedrzo run {name}/{SPEC}{several}" if spec else "",
+        name, str(spec.get("title", "Loss and costs of each run")), f"fedrzo run {name}/{SPEC}{several}" if spec else "",
         _settings(spec), [Curves("Loss against its costs", histories)], tables=[*_ends(groups), *_certificates(groups)],
         claims=[], seeds=seeds, seconds=sum(max(map(seconds, group)) for group in histories.values()), quick=False,
         environment={}, notes=[f"{label}: {text}" for label, group in groups.items() for text in _notes(group)],

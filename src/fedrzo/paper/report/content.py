@@ -37,9 +37,9 @@ def page(found: Found, claims: dict[str, int], checks: dict[str, int]) -> dict[s
 
 
 def all_verdicts(claims: dict[str, int], checks: dict[str, int]) -> str:
-    """Return how the paper's claims and our own questions fared."""
+    """Return how the paper's claims and our own questions fared; nothing if there are none."""
     sentences = (verdict_counts(claims, "claim"), verdict_counts(checks, "further check"))
-    return " ".join(filter(None, sentences)) or "Nothing is claimed."
+    return " ".join(filter(None, sentences))
 
 
 def verdict_counts(verdicts: dict[str, int], noun: str) -> str:

@@ -60,6 +60,12 @@ def _parts(folder: Path) -> list[Path]:
 
 def _why_not(part: Path) -> str:
     """Return why nothing of a folder is shown."""
+    marks = {FILE: 2, compared.NUMBERS: 2, HISTORY: 3}  # levels from a finished file up to the folder to pass
+    below = [path for name in marks for path in part.rglob(name)]
+    if below:
+        first = min(below, key=lambda path: (len(path.parts), path))
+        home = first.parents[marks[first.name] - 1]
+        return f"its results lie further down; use fedrzo report {home if part in home.parents else part}"
     if kept := len(list(part.rglob(NAME))):
         return f"it was interrupted before its record was written ({kept} of its parts are stored); the same command goes on"
     return f"it holds no {FILE}, {HISTORY}, {compared.NUMBERS} or {NAME}"

@@ -40,7 +40,7 @@ class Report:
         counts = f"{count(len(self.records), 'record')}, {count(self.figures, 'figure')}"
         verdicts = all_verdicts(self.claims, self.checks)
         written = f"{self.file} ({self.bytes / 1e6:.1f} MB): {counts}, {count(self.tables, 'table')}. {verdicts}"
-        return "\n".join([written, *(f"left out: {line}" for line in self.left_out)])
+        return "\n".join([written.rstrip(), *(f"left out: {line}" for line in self.left_out)])
 
 
 def write(folder: str | Path, out: str | Path | None = None) -> Report:
