@@ -38,7 +38,8 @@ jax.monitoring.register_event_duration_secs_listener(name)
 problem = problem()
 stated = len(programs)
 result = fz.solve(problem, seconds=120, progress=False)
-print(json.dumps({"stated": stated, "again": again, "rounds": programs.count("jit(rounds)"), "aside": aside, "why": result.stopped}))
+found = {"stated": stated, "again": again, "rounds": programs.count("jit(rounds)"), "aside": aside, "why": result.stopped}
+print(json.dumps(found))
 """
 
 
