@@ -34,12 +34,15 @@ def project_rows(rows: Rows, x: Array, near: Array | None = None) -> Array:
     """Return the point of `A y <= b, E y = f` nearest to x; `near` is a point of it that may be close, and is only a hint."""
     dtype = x.dtype
     x, rows, near = jax.tree.map(lambda v: v.astype(jnp.promote_types(dtype, jnp.float32)), (x, rows, lax.stop_gradient(near)))
-    A, b = _idle_rows_out(*unit_rows(rows.A, rows.b), says_nothing=1)
-    E, f = _idle_rows_out(*unit_rows(rows.E, rows.f), says_nothing=0)
-    held = least_multipliers(E)
-    y = x - E.T @ held(E @ x - f)
-    y = y - E.T @ held(E @ y - f)  # the large multipliers of nearly parallel rows have lost digits
+    A, b, E, f = rows
+    y = x
+    if E.shape[0] > 0:  # nothing is traced for rows that are not there
+        E, f = _idle_rows_out(*unit_rows(E, f), says_nothing=0)
+        held = least_multipliers(E)
+        y = x - E.T @ held(E @ x - f)
+        y = y - E.T @ held(E @ y - f)  # the large multipliers of nearly parallel rows have lost digits
     if A.shape[0] > 0:
+        A, b = _idle_rows_out(*unit_rows(A, b), says_nothing=1)
         # A slack that is only the rounding of its terms is none: a point on the boundary stays there.
         slack, size = b - A @ y, jnp.abs(b) + jnp.abs(A) @ jnp.abs(y)
         eps = float(jnp.finfo(slack.dtype).eps)
@@ -56,10 +59,14 @@ def project_rows(rows: Rows, x: Array, near: Array | None = None) -> Array:
 @jax.jit
 def rows_violation(rows: Rows, x: Array) -> Array:
     """Return the largest violation by x, over rows scaled to unit norm."""
-    A, b = unit_rows(rows.A, rows.b)
-    E, f = unit_rows(rows.E, rows.f)
-    broken = jnp.concatenate([A @ x - b, jnp.abs(E @ x - f)])
-    return jnp.max(broken, initial=0)
+    broken = []
+    if len(rows.b) > 0:
+        A, b = unit_rows(rows.A, rows.b)
+        broken.append(A @ x - b)
+    if len(rows.f) > 0:
+        E, f = unit_rows(rows.E, rows.f)
+        broken.append(jnp.abs(E @ x - f))
+    return jnp.max(jnp.concatenate(broken), initial=0) if broken else jnp.zeros((), x.dtype)
 
 
 def unit_rows(A: Array, b: Array) -> tuple[Array, Array]:
