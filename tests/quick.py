@@ -13,6 +13,8 @@ FLAGS = (
     "--xla_llvm_disable_expensive_passes=true",
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
+    # These passes look through all loops again and again, of which a round has dozens; what they gain is time to run.
+    "--xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops,while-loop-constant-sinking",
 )
 
 

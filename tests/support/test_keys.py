@@ -61,3 +61,12 @@ def test_back_again_and_other_kinds():
     assert written_out(other) is other
     with jax.threefry_partitionable(False):
         assert written_out(key) is key
+
+
+def test_a_hash_outside_of_compiled_code_is_compiled_once(caplog):
+    key = written_out(jax.random.key(0))
+    first = jax.random.key_data(jax.random.fold_in(key, 1))
+    with jax.log_compiles():
+        second = jax.random.key_data(jax.random.fold_in(key, 2))
+    assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+    assert not np.array_equal(first, second)

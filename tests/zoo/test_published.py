@@ -1,5 +1,6 @@
 """Published problems are stated as published, and `fz.solve` reaches their values."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,12 @@ SKEW = ("nash1", "flp2")  # maps without a potential; no loss is below their zer
 LINEAR = ("paper_minimax",)  # in y, at the end of whose interval the maximum lies
 
 
+@functools.cache
+def stated(name):
+    """Return an entry in NumPy, whose functions are compiled once for all tests."""
+    return Plain(ENTRIES[name])
+
+
 def digits(value):
     """Return one unit in the last decimal that a value is given to."""
     return 10.0 ** -len(np.format_float_positional(value).partition(".")[2])
@@ -32,7 +39,7 @@ def solution(entry, plain):
 @pytest.mark.parametrize("name", ENTRIES)
 def test_solutions_have_their_published_value_and_their_y_is_the_only_answer(name):
     entry = ENTRIES[name]
-    plain = Plain(entry)
+    plain = stated(name)
     x, y = solution(entry, plain)
     value = entry.published if entry.verified is None else entry.verified
     assert plain.loss(x, y) == pytest.approx(value, abs=digits(value))
@@ -54,7 +61,7 @@ def test_solutions_have_their_published_value_and_their_y_is_the_only_answer(nam
 def test_no_point_near_a_solution_is_better(name):
     """Of twelve points of X around it, each with its own lower level solved by the quadratic program of the tests."""
     entry = ENTRIES[name]
-    plain = Plain(entry)
+    plain = stated(name)
     x, y = solution(entry, plain)
     best, rng = plain.loss(x, y), np.random.default_rng(0)
     sides = [rows(member, x.size) for member in (*plain.problem.sets.members(), plain.problem.lower_domain or fz.sets.Reals())]

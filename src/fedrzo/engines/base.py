@@ -55,12 +55,12 @@ class Progress(NamedTuple):
         """Return the record before round 0."""
         return cls(x, jnp.int32(0), jnp.int32(-1), x)
 
-    def after(self, stream: jax.Array, r: Any, x: jax.Array, good: jax.Array) -> Progress:
+    def after(self, key: jax.Array, r: Any, x: jax.Array, good: jax.Array) -> Progress:
         """Return the record after round r has produced x (synchronisation r + 1), healthy or not.
 
-        `stream` is the key that the index is drawn from.
+        The index is drawn with `key`, which no other round has.
         """
-        draw = jax.random.uniform(jax.random.fold_in(stream, r), dtype=x.dtype)
+        draw = jax.random.uniform(key, dtype=x.dtype)
         take = draw < 1.0 / (r + 2)  # reservoir sampling: uniform over synchronisations 0 .. r+1
         good = good & (self.first_failed_round < 0)
         return Progress(

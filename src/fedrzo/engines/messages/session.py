@@ -22,7 +22,10 @@ from fedrzo.problems.base import Problem
 from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.pytrees import index, on_host
 
-_after = jax.jit(Progress.after)  # its small steps would take milliseconds one by one
+
+@jax.jit  # its small steps would take milliseconds one by one
+def _after(record: Progress, stream: jax.Array, r: Any, x: jax.Array, good: jax.Array) -> Progress:
+    return record.after(jax.random.fold_in(stream, r), r, x, good)
 
 
 class MessageSession(Session):

@@ -20,21 +20,32 @@ from fedrzo.problems.lower_level import LowerLevel
 from fedrzo.support.arguments import call_part, mismatch
 from fedrzo.support.keys import written_out
 
+COHORT = 3  # the stream of the run's key that cohorts are drawn from
+
 
 class Keys(NamedTuple):
-    """The key of a run and the keys that no round changes, derived once: hashes take most of a small program's compilation."""
+    """The keys that no round changes, derived once: hashes take most of a small program's compilation."""
 
-    run: jax.Array
-    directions: jax.Array
+    streams: jax.Array  # three that each round takes a key from: of directions, of the random index, of cohorts
     private: jax.Array  # each client's sampling key
-    synchronisation: jax.Array  # of the random index
 
     @classmethod
     def of(cls, key: jax.Array, clients: int) -> Self:
         """Derive them from the key of a run."""
-        roots = Roots.of(key)
+        streams = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array([0, 1, RANDOM_ROUND, COHORT]))
+        roots = Roots(streams[0], streams[1])  # as `Roots.of` derives them, by one hash with the others
         private = jax.vmap(private_key, (None, 0))(roots, jnp.arange(clients, dtype=jnp.int32))
-        return cls(key, roots.directions, private, jax.random.fold_in(key, RANDOM_ROUND))
+        return cls(streams[np.array([0, 2, 3])], private)
+
+    @property
+    def directions(self) -> jax.Array:
+        """The key that directions are drawn from."""
+        return self.streams[0]
+
+    def of_round(self, r: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return the keys of round r, by one hash: of its directions, of the random index, of its cohort."""
+        directions, index, cohort = jax.vmap(jax.random.fold_in, (0, None))(self.streams, r)
+        return directions, index, cohort
 
     def written_out(self) -> Self:
         """Return the same keys for compiled rounds."""

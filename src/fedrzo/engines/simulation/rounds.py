@@ -9,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrzo.engines.base import Progress
-from fedrzo.engines.simulation.compiled import Clock, Keys, Ledger, SimulatedFederation, Tally, everyone, initial_memory
+from fedrzo.engines.simulation.compiled import (
+    COHORT,
+    Clock,
+    Keys,
+    Ledger,
+    SimulatedFederation,
+    Tally,
+    everyone,
+    initial_memory,
+)
 from fedrzo.engines.simulation.spread import Spread
 from fedrzo.federation.protocol import PyTree
 from fedrzo.methods.base import Method
@@ -17,7 +26,6 @@ from fedrzo.methods.guards import with_metrics
 from fedrzo.problems.base import Problem
 from fedrzo.support.compiling import compiler_options, once
 
-COHORT = 3  # the stream of the run's key that cohorts are drawn from
 BLOCK = 16  # rounds on a GPU run so many at a time at most: a loop of unknown length waits for the host in every pass
 AT_ONCE = 64  # looks that one call of compiled code takes at most
 Known = tuple[tuple[int, int], ...]
@@ -34,12 +42,16 @@ class Carry(NamedTuple):
 
 
 def cohort(problem: Problem, key: jax.Array, r: Any, size: int | None) -> tuple[jax.Array, jax.Array]:
-    """Draw who takes part in round r, without replacement; everyone if no size is given."""
+    """Draw who takes part in round r of the run with this key, without replacement; everyone if no size is given."""
+    return drawn(problem, jax.random.fold_in(jax.random.fold_in(key, COHORT), r), size)
+
+
+def drawn(problem: Problem, key: jax.Array, size: int | None) -> tuple[jax.Array, jax.Array]:
+    """Draw who takes part in a round with a key of its own."""
     weights = jnp.asarray(problem.client_weights)
     if size is None or size == problem.clients:
         return everyone(problem), weights
-    draw = jax.random.fold_in(jax.random.fold_in(key, COHORT), r)
-    ids = jnp.sort(jax.random.permutation(draw, everyone(problem))[:size])
+    ids = jnp.sort(jax.random.permutation(key, everyone(problem))[:size])
     return ids, weights[ids]
 
 
@@ -84,15 +96,16 @@ def rounds(
         keys = keys.written_out()
 
         def one(r: jax.Array, carry: Carry) -> Carry:
-            ids, weights = cohort(problem, keys.run, r, size)
-            clock = Clock(problem, keys.private, jax.random.fold_in(keys.directions, r), r)
+            directions, index, draw = keys.of_round(r)
+            ids, weights = drawn(problem, draw, size)
+            clock = Clock(problem, keys.private, directions, r)
             ledger = Ledger(carry.tally, {"": carry.memory})
             federation = SimulatedFederation(problem, ids, weights, clock, ledger, spread)
             state = method.round(federation, carry.state, r)
             # Once a run has failed nothing moves: the first bad state is kept, to be told about.
             good = carry.progress.first_failed_round < 0
             state = jax.tree.map(lambda new, old: jnp.where(good, new, old), state, carry.state)
-            progress = carry.progress.after(keys.synchronisation, r, state.x, method.healthy(state))
+            progress = carry.progress.after(index, r, state.x, method.healthy(state))
             return Carry(state, ledger.memory[""], ledger.tally, progress)
 
         def some(first: Any, last: Any, carry: Carry) -> Carry:
