@@ -158,7 +158,7 @@ def test_ratios_are_medians_of_those_within_a_repetition():
         (["logistic"], "benchmarks/peers.py: it takes no problem"),
         (["--budget", "10"], "benchmarks/peers.py: it takes no problem, --budget"),
         (["--seeds", "2"], "benchmarks/peers.py: it takes no problem, --budget or --seeds"),
-        (["--seed", "-1"], "--seed: found -1; pass a whole number of at least 0"),
+        (["--seed", "-1"], "--seed: found -1; pass a whole number from 0 to 2**32 - 1"),
         (["--out", __file__], "--out: cannot write in"),
     ],
 )

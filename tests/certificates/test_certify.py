@@ -317,3 +317,18 @@ def test_a_certificate_from_gradients_agrees_with_one_from_values_and_is_narrowe
     ):
         with pytest.raises(fz.InputError, match="oracle: found"):
             fz.certify(wrong, wrong.x0, ETA, oracle="gradients")
+
+
+def stiff(x, y, batch):
+    """Bends a thousand times more along the first entry of y than along the last."""
+    return jnp.sum(jnp.array([1, 0.1, 1e-3]) * (y**2 / 2 + jnp.logaddexp(0.0, 4 * y - jnp.mean(batch)) - y * jnp.sum(x)))
+
+
+def test_an_ill_conditioned_lower_level_leaves_rounding_alone():
+    """Newton steps that end at a relative residual of 1e-9 would leave an error of 3e-5 here, and an effect of 1.9."""
+    data = fz.ClientData([np.full((4, 1), i) for i in (1.0, 2.0)])
+    problem = fz.Bilevel(lambda x, y, b: jnp.sum((y - 1) ** 2) + jnp.sum(x**2), stiff, data, np.array([1.0, 2.0]), np.zeros(3))
+    found = fz.certify(problem, problem.x0, 1e-4, directions=64).lower
+    assert found.error < 1e-11
+    assert found.share < 1e-5
+    assert sampling_program(problem, 1e-4, None, None).newton

@@ -57,4 +57,4 @@ def test_no_program_is_compiled_twice(kind, tmp_path):
     assert found["stated"] <= 2  # a problem that is stated computes nothing but where its arrays lie
     assert found["again"] == []
     assert found["rounds"] == 3  # the descent, and the two programs of a certificate
-    assert found["aside"] == 2 * ["jit(rounds)"]  # the descent's, and one of a certificate's: in threads, while others are traced
+    assert found["aside"] == 3 * ["jit(rounds)"]  # all of them in threads, while others are traced

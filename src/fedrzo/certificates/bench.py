@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import threading
 import time
 from typing import Any
 
@@ -17,6 +16,7 @@ from fedrzo.errors import InputError
 from fedrzo.federation.protocol import Cost, path_key
 from fedrzo.problems.base import Problem
 from fedrzo.problems.black_box import is_blackbox
+from fedrzo.support.compiling import in_thread
 from fedrzo.support.progress import Bar, at_once
 
 INSPECTION, NEAREST, SAMPLING, ALONE = 0, 1, 2, 3  # streams of a certificate's key
@@ -55,11 +55,8 @@ class Bench:
         """Have the programs of `inspect` and `sample` compiled side by side, if the engine compiles any."""
         line = self.problem.dim == 1 and self.program.certain
         sampling = dataclasses.replace(self.program, blocks=AGAIN if line else BLOCKS)
-        first = self.engine.ahead(self.inspection, self.problem)
-        if first is not None:
-            thread = threading.Thread(target=first)
-            thread.start()
-            self.engine.ahead(sampling, self.problem)()
+        programs = [self.engine.ahead(program, self.problem) for program in (self.inspection, sampling)]
+        for thread in [in_thread(compile_) for compile_ in programs if compile_ is not None]:
             thread.join()
 
     def charge(self, cost: Cost) -> None:

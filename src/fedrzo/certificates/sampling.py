@@ -25,7 +25,7 @@ from fedrzo.methods.fedrzo_bl import EMPTY
 from fedrzo.methods.lower import run_lower, with_constants
 from fedrzo.methods.through_lower import ThroughLower, check_below
 from fedrzo.problems.base import Problem
-from fedrzo.problems.curvature import StepConstants, lower_level
+from fedrzo.problems.curvature import FLOOR, StepConstants, lower_level
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.support.numbers import constant, whole
 from fedrzo.vi.base import check_solver
@@ -33,7 +33,7 @@ from fedrzo.vi.base import check_solver
 DRAWN = 64  # samples per loss value where they are drawn on demand
 AGAIN = 8  # times that the one direction there is where n = 1 is asked about: a black box may be noisy
 ACCURATE = 1e-16  # by what factor the lower level's first error is brought down
-HESSIANS = 2e7  # entries of all clients' lower Hessians at once, at most
+HESSIANS = 4e7  # entries of all clients' lower Hessians and projections' derivatives at once, at most
 AT_A_TIME = 8  # directions that a client evaluates together
 
 
@@ -54,6 +54,8 @@ class Lower(LowerClosing, ThroughLower, Method):
     constants: Any
     newton: bool  # whether the server solves the lower level by Newton steps instead
 
+    again = 2  # n/eta times an error counts: rounding alone is to be left
+
     @property
     def federated(self) -> bool:
         """Whether the lower level is solved by federated rounds (Bilevel, Minimax) rather than by each client."""
@@ -63,11 +65,13 @@ class Lower(LowerClosing, ThroughLower, Method):
         """Solve the lower level at several points at once; a bound on the error of all solutions together comes along.
 
         A residual of the normal map is the length of an element of the gradient plus the normal cone at y, as that of `close` is:
-        over the modulus, it bounds the error.
+        over the modulus, it bounds the error. The level may bend less at y than where its modulus was measured.
         """
         if self.newton:
             zero = self.solve_below(federation.lower(points, self), start, points.shape[0]).zero
-            return zero.best_y.ravel(), jnp.linalg.norm(zero.residual) / self.constants.modulus
+            mu, L = self.constants.modulus, self.constants.smoothness
+            least = jnp.linalg.eigvalsh((zero.best_slope + zero.best_slope.transpose(0, 2, 1)) / 2)[:, 0]
+            return zero.best_y.ravel(), jnp.linalg.norm(zero.residual / jnp.clip(least, FLOOR * L, mu))
         lower_federation = federation.lower(points, self.lower)
         y = run_lower(lower_federation, self.lower, jnp.tile(start, points.shape[0]), 0, None)
         y, error, *_ = close(lower_federation, self, y, (self.constants.modulus, self.constants.smoothness))
@@ -230,11 +234,13 @@ def _newton_fits(problem: Any) -> bool:
     if problem.lower_solved_by != BY_SERVER:
         return False
     q = problem.layouts["y0"].size
+    if q > vi.LARGEST or 2 * (2 * BLOCKS * q**2) * problem.clients > HESSIANS:  # and as many derivatives of projections
+        return False
     try:
         check_below(problem, "certify")
     except InputError:
         return False
-    return q <= vi.LARGEST and 2 * BLOCKS * q**2 * problem.clients <= HESSIANS
+    return True
 
 
 def _lower(problem: Any, lower: Any) -> tuple[Any, StepConstants | None]:

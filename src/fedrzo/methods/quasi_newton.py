@@ -120,7 +120,10 @@ class QuasiNewton(ThroughLower, Method):
             seen = federation.gather(self.look, z, solved.zero.best_y, *sent)
             values, (f_x, f_y), pulled, squares = seen.mean()
             slopes, across = self.hypergradients(view, solved, f_x, f_y)
-            values, share = jnp.where(solved.fine, values, jnp.nan), jnp.minimum(jnp.minimum(solved.share, across), seen.share)
+            values, share = (
+                jnp.where(solved.fine > 0, values, jnp.nan),
+                jnp.minimum(jnp.minimum(solved.share, across), seen.share),
+            )
             below = solved.zero.best_z
         gradients = slopes if pulled is None else slopes + pulled
         settling = (pulled is not None) & (jnp.asarray(self.multipliers) > 0)

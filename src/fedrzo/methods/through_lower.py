@@ -10,7 +10,7 @@ its Jacobian at the solution, the gradient of f(x, y(x)) is
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,12 +38,14 @@ class Solved(NamedTuple):
 
     zero: Zero
     projection: jax.Array  # P'(z) at each row's solution
-    fine: jax.Array  # whether each row is solved
+    fine: jax.Array  # evaluations of each row since it was solved
     share: jax.Array  # the least share of clients that answered
 
 
 class ThroughLower:
     """The lower solve and the adjoint of a method that knows x at a few points; each part is a federated communication."""
+
+    again: ClassVar[int] = 0  # evaluations of a row after it is solved: Newton's method leaves rounding alone after one or two
 
     def ask(self, view: Federation, step: Callable[..., Reply], *shared: Any) -> tuple[Any, Any]:
         """Run one communication; return the mean of the replies, and the share of clients that answered."""
@@ -60,13 +62,14 @@ class ThroughLower:
             zero = carry.zero
             (y, gradient, hessian, projection), share = self.ask(inner, self.look_below, zero.trial)
             new = jax.vmap(normal_map.after)(zero, y, gradient, hessian, projection)
-            done = is_solved(zero)  # a solved row stays as it is, so that it does not depend on the others
+            done = carry.fine > self.again  # such a row stays as it is, so that it does not depend on the others
             new = jax.tree.map(lambda a, b: jnp.where(done.reshape(-1, *(1,) * (a.ndim - 1)), b, a), new, zero)
             best = jnp.where((new.residual < zero.residual)[:, None, None], projection, carry.projection)
-            return Solved(new, best, is_solved(new), jnp.minimum(carry.share, share))
+            fine = jnp.where(is_solved(new), carry.fine + 1, 0)
+            return Solved(new, best, fine, jnp.minimum(carry.share, share))
 
-        first = Solved(begun, blank, jnp.zeros(rows, bool), jnp.ones((), start.dtype))
-        return view.repeat(ROUNDS, body, first, lambda carry: jnp.all(carry.fine))
+        first = Solved(begun, blank, jnp.zeros(rows, jnp.int32), jnp.ones((), start.dtype))
+        return view.repeat(ROUNDS, body, first, lambda carry: jnp.all(carry.fine > self.again))
 
     def look_below(self, client: Client, key: jax.Array, memory: Any, z: jax.Array) -> Reply:
         """Return the projection of each row of z, the gradient and the Hessian of this client's lower loss there, and P'(z)."""

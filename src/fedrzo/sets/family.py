@@ -20,7 +20,7 @@ from fedrzo.sets.empty import refuse_empty
 from fedrzo.sets.polyhedral import Given, Halfspace
 from fedrzo.sets.sublevel import Sublevel, beyond_ball
 
-TOGETHER = 64  # clients whose projections are computed together
+TOGETHER = 16  # clients whose projections are computed together, of several points as a rule
 
 
 @dataclass(frozen=True)

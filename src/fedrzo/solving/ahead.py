@@ -1,7 +1,7 @@
 """The program of a solve's rounds, compiled in a thread while the start is checked and scales are measured.
 
 It takes longer to compile than all else before the first round, and XLA releases Python's lock meanwhile. What it will be is
-guessed from the problem as it was stated. A wrong guess costs a compilation in vain, nothing else.
+guessed from the problem as it was stated. A wrong guess costs a compilation in vain, for which the end of the process waits.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import numpy as np
 from fedrzo.engines.base import Engine
 from fedrzo.problems.base import Problem
 from fedrzo.solving.setup import guess
+from fedrzo.support.compiling import in_thread
 
 
 class Ahead:
@@ -31,8 +32,7 @@ class Ahead:
             return
         self.of = _shape(*found)
         if (compiling := engine.ahead(*found)) is not None:
-            self.thread = threading.Thread(target=compiling)
-            self.thread.start()
+            self.thread = in_thread(compiling)
 
     def wait(self, method: Any, problem: Problem) -> None:
         """Wait for the compilation, if it is that of a run of this method on this problem."""

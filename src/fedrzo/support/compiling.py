@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -47,6 +48,18 @@ def compiler_options(platform: str, long: bool, quick: bool = False, little: boo
     if quick and platform == "cpu":
         return _usable(CHEAP)
     return _usable({"cpu": SUMS | (WIDE if long else {}) | (FAST if little else {}), "gpu": GRAPHS}.get(platform, {}))
+
+
+def in_thread(compile_: Callable[[], Any]) -> threading.Thread:
+    """Begin a compilation in a thread. If it fails, the run that needs the program meets the error where it can be told."""
+
+    def quietly() -> None:
+        with contextlib.suppress(Exception):
+            compile_()
+
+    thread = threading.Thread(target=quietly)
+    thread.start()
+    return thread
 
 
 def trial(function: Callable) -> Callable:
