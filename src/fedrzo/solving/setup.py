@@ -18,6 +18,7 @@ from fedrzo.problems.curvature import counting
 from fedrzo.problems.mistakes import doubt
 from fedrzo.problems.questions import BY_CLIENTS, BY_SERVER
 from fedrzo.solving.judging import LANES, judged_on, looks
+from fedrzo.support.known import known
 
 REACH = 0.1  # the first smoothing, in units of the size of x0's entries
 FACTOR = 4.0  # between the smoothings of two stages
@@ -195,14 +196,22 @@ def in_units(problem: Problem) -> tuple[Problem, int, str]:
 
 
 def in_boxes(problem: Problem) -> Problem:
-    """Return a problem in the units of its boxes, if every entry of x has one, and the user gave no other units."""
+    """Return a problem in the units of its boxes, if every entry of x has one, and the user gave no other units.
+
+    It is the same one each time, so that what is found out about it is known to the next solve.
+    """
+
+    def scaled() -> Problem | None:
+        units, boxed = units_of_boxes(problem)
+        try:
+            return problem.scaled_by(units) if boxed.all() else None
+        except InputError:  # a set that knows no units
+            return None
+
     if problem.layout.scale is not None or problem.dim > LOOKED_AT:
         return problem
-    units, boxed = units_of_boxes(problem)
-    try:
-        return problem.scaled_by(units) if boxed.all() else problem
-    except InputError:
-        return problem
+    found = known(problem, "in boxes", scaled)
+    return problem if found is None else found
 
 
 def units_of_boxes(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
