@@ -54,7 +54,7 @@ class Lower(LowerClosing, ThroughLower, Method):
     constants: Any
     newton: bool  # whether the server solves the lower level by Newton steps instead
 
-    again = 2  # n/eta times an error counts: rounding alone is to be left
+    again = 2  # an error of y counts n/eta times, so only rounding may be left
 
     @property
     def federated(self) -> bool:
@@ -78,7 +78,7 @@ class Lower(LowerClosing, ThroughLower, Method):
         return y, error
 
     def ask(self, view: Federation, step: Callable[..., Reply], *shared: Any) -> tuple[Any, Any]:
-        """Run one communication and return the mean alone: no client's gradient or Hessian is to be seen by itself."""
+        """Run one communication and return the mean alone, so that no client shows its own gradient or Hessian."""
         return view.average(step, *shared), 1.0
 
     def received(self, client: Client, y: jax.Array) -> tuple[jax.Array, jax.Array]:
