@@ -71,7 +71,7 @@ class Bench:
         return Inspection(p.smoothing, p.batch_size, p.lower, p.constants, plain, self.moreau, p.newton)
 
     def inspect(self) -> Facts:
-        """Run it."""
+        """Look at the point by that program."""
         return self.run(self.inspection, 1, INSPECTION)
 
     def along_the_line(self, facts: Facts) -> Outcome | None:

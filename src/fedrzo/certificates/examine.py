@@ -23,6 +23,7 @@ from fedrzo.problems.start import check_point, check_start
 from fedrzo.running.run import run_key
 from fedrzo.support.arguments import checked_signature
 from fedrzo.support.interrupt import saying
+from fedrzo.support.known import known
 from fedrzo.support.numbers import constant
 from fedrzo.support.progress import is_wanted
 
@@ -88,7 +89,8 @@ def certify(
         check_start(moved, program)
         bench = Bench(moved, engines.get(engine), run_key(key), program, moreau, is_wanted(progress))
         bench.charge(Cost(gradients=sum(spent) + moved.measured_gradients))
-        bench.compile_together()
+        # Once for a problem: the next certificate finds the programs, and starting a session for each would only take time.
+        known(problem, ("compiled together", type(bench.engine), oracle, batch_size, type(lower)), bench.compile_together)
         facts = bench.inspect()
         # Estimates from few samples each may be anything but normal, however few dimensions there are.
         least = least_for(moved.dim) if program.batch_size == FULL else LEAST
